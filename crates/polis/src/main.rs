@@ -1,0 +1,2 @@
+//! The `polis` binary.
+fn main() {}
