@@ -1,1 +1,83 @@
-//! Placeholder.
+//! One member of the cluster's consensus: the real etcd as a child process, with addresses that are identities.
+//!
+//! [`Consensus`] is the handle that the rest of a node holds, and the runnable to put under a supervisor. It starts etcd from
+//! any half-done state, keeps it running, reads its log into the log tree, and says through [`Status`] and through
+//! conditions how it is. [`Namespaced`] is the client through which everything else reads and writes the cluster's state,
+//! [`Membership`] changes who is a member.
+//!
+//! ```no_run
+//! # use std::sync::Arc;
+//! # use polis_consensus::{Configuration, Consensus, EtcdBinary, PeerPki, Start, Timing, Transaction};
+//! # async fn example(disk: Arc<dyn polis_storage::Disk>, key: polis_identity::NodeKey,
+//! #     address: tokio::sync::watch::Receiver<Option<std::net::IpAddr>>, context: polis_supervisor::Context,
+//! # ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//! let etcd = EtcdBinary::find(None, std::env::var_os("PATH").as_deref())?;
+//! let credentials = polis_storage::Layout::new(Arc::clone(&disk)).data.etcd.credentials;
+//! let pki = PeerPki::load_or_found(&credentials, &key)?;
+//! let consensus = Consensus::new(Configuration {
+//!     etcd,
+//!     public_key: key.public(),
+//!     pki,
+//!     address,
+//!     disk,
+//!     start: Start::Found,
+//!     timing: Timing::Alone,
+//! })?;
+//! context.run("consensus", consensus.clone())?;
+//! consensus.ready().await;
+//! let curator = consensus.namespaced(&["curator"])?;
+//! curator.transact("cluster/birth", Transaction::new().if_absent("/owner").put("/owner", "...")).await?;
+//! # Ok(()) }
+//! ```
+//!
+//! # How it works
+//!
+//! - **Addresses.** A peer URL is `https://[ULA]:7834`; the ULA follows from the node's key and never changes. etcd listens on
+//!   the node's real address, and its outgoing connections go through the [`Dialer`], a CONNECT proxy inside this process
+//!   that knows where every member is today ([`Consensus::set_peers`]). Moving is no change of members.
+//! - **Credentials.** Members prove themselves with their node key, certified by an authority of their own ([`PeerPki`]).
+//! - **State.** etcd's log lines are the trigger, what it answers is the truth; besides, it is asked every
+//!   [`CHECK_INTERVAL`]. There is no other timer while nothing happens.
+//! - **Changes.** Every call that changes something in etcd goes through one function and names its call site, so that a test can
+//!   end the process exactly before or after it.
+//! - **Timing.** A member alone elects itself after 0.1 s; members over a network wait longer ([`Timing`]). etcd is restarted
+//!   for a new timing or address; the state of the node does not change by that.
+//!
+//! This crate knows nothing of nodes' roles and of what is stored. It does not decide whether a change of members is safe.
+
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod binary;
+mod client;
+mod consensus;
+mod dialer;
+mod fault;
+mod health;
+mod log_line;
+mod member;
+mod membership;
+mod observer;
+mod peer_url;
+mod pki;
+mod status;
+mod timing;
+mod version;
+
+pub use arguments::QUOTA_BYTES;
+pub use binary::{EtcdBinary, EtcdBinaryError};
+pub use client::{
+    CALL_DEADLINE, Change, Committed, Compacted, KeyValue, KvError, Listing, NameError, Namespaced, Transaction, Watch,
+};
+pub use consensus::{Configuration, Consensus, FetchMembers, Start};
+pub use dialer::{Dialer, PeerMap};
+pub use health::{CHECK_INTERVAL, HANGING_AFTER, LEADERLESS_AFTER};
+pub use membership::{Membership, MembershipError};
+pub use peer_url::PEER_PORT;
+pub use pki::{InvalidPeerPki, PeerPki, PeerPkiError};
+pub use status::{Member, Phase, Status};
+pub use timing::Timing;
+pub use version::{Reason, Version};
+
+/// Any error, as a cause.
+pub type BoxError = polis_supervisor::BoxError;

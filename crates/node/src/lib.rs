@@ -1,1 +1,19 @@
-//! Placeholder.
+//! The composition root of `polis node run`: builds every part, connects them, runs them, and ends with a reason.
+//!
+//! Nothing here decides anything about enrolment (that is the Manager) or knows how a part does its work. It looks before it
+//! touches: root, parameters and etcd are checked before the first byte is written, so that whoever called it wrongly finds
+//! everything as it was.
+
+#![forbid(unsafe_code)]
+
+mod console;
+mod control;
+mod last_state;
+mod options;
+mod run;
+mod start_error;
+mod status;
+
+pub use options::{LogFormat, Options};
+pub use run::run;
+pub use start_error::StartError;

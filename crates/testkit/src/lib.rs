@@ -1,1 +1,12 @@
-//! Placeholder.
+//! What tests of whole nodes need: addresses of their own, nodes as real processes, their logs, their traces.
+//!
+//! Nothing here is part of a node. A test that ends, in whatever way, takes its processes and directories with it.
+
+#![forbid(unsafe_code)]
+
+pub mod address;
+pub mod etcd;
+pub mod host;
+pub mod trace;
+
+pub use host::{Host, NodeProcess};

@@ -1,0 +1,87 @@
+//! `polis node`.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use polis_control::NodeState;
+
+use super::OutputFormat;
+use crate::duration;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum NodeCommand {
+    /// Run the node until SIGTERM or SIGINT
+    Run(NodeRunOptions),
+    /// What the running node says about itself
+    Status(NodeStatusArguments),
+}
+
+/// Options of `polis node run`.
+///
+/// A fault that may pass (no address yet, a taken port, a full disk) is a condition: the node stays and goes on once it is
+/// cured. What cannot pass ends it with exit code 1 and the reason.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+#[command(
+    about = "Run the node until SIGTERM or SIGINT",
+    long_about = "Run the node until SIGTERM or SIGINT.\n\n\
+        A fault that may pass (no address yet, a taken port, a full disk) is a condition: the node stays, shows it in \
+        `polis node status`, and goes on once it is cured. What cannot pass ends the node with exit code 1 and the reason.",
+    after_help = "Example:\n  polis node run --root /var/lib/polis --parameters node.pb --address 192.0.2.10\n\n\
+        Ports on the address: 7834 consensus, 7835 curator, 7836 unlock, 7839 node management, 7840 metrics."
+)]
+pub struct NodeRunOptions {
+    /// Directory that holds everything of the node; made if it is not there
+    #[arg(long, value_name = "DIR")]
+    pub root: PathBuf,
+    /// NodeParameters file for the first start; a node that has a cluster ignores it
+    #[arg(long, value_name = "FILE")]
+    pub parameters: Option<PathBuf>,
+    /// Address to serve on; without it that of the default route
+    #[arg(long, value_name = "IP")]
+    pub address: Option<IpAddr>,
+    /// The etcd binary; without it the one in PATH
+    #[arg(long, value_name = "PATH")]
+    pub etcd: Option<PathBuf>,
+    /// Accept a version of etcd that Polis was not tested with
+    #[arg(long)]
+    pub etcd_unsafe_version: bool,
+    /// Form of the log on the standard error
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
+    pub log: LogFormat,
+}
+
+/// Form of a node's log on its standard error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Lines for reading; coloured on a terminal
+    #[default]
+    Console,
+    /// One JSON object a line
+    Json,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    long_about = "What the running node says about itself, asked over DIR/ephemeral/control.sock.\n\n\
+        When no node runs there, the last state that one wrote down is shown, and the exit code is 1.",
+    after_help = "Examples:\n  \
+        polis node status --root /var/lib/polis\n  \
+        polis node status --root /var/lib/polis --wait Running --timeout 2m\n  \
+        polis node status --root /var/lib/polis -o json"
+)]
+pub(crate) struct NodeStatusArguments {
+    /// Root directory of the node
+    #[arg(long, value_name = "DIR", env = "POLIS_ROOT")]
+    pub(crate) root: PathBuf,
+    /// Form of the answer
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
+    pub(crate) output: OutputFormat,
+    /// Wait until the node is in this state, or in Running when that lies behind it; also for the node to start
+    #[arg(long, value_name = "STATE")]
+    pub(crate) wait: Option<NodeState>,
+    /// Longest time to wait for an answer or for the state, for example 90s or 2m
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
+    pub(crate) timeout: Duration,
+}

@@ -1,0 +1,100 @@
+//! `polis parameters`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::OutputFormat;
+
+#[derive(Debug, Args)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "Example:\n  polis parameters bootstrap --owner-key owner-key.pem -o node.pb && polis parameters show node.pb"
+)]
+pub(crate) struct ParametersArguments {
+    #[command(subcommand)]
+    pub(crate) command: ParametersCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ParametersCommand {
+    /// Make the file that tells a machine to create a cluster
+    Bootstrap(BootstrapArguments),
+    /// Say what is in such a file, and what a node would do with it
+    Show(ShowArguments),
+}
+
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Make the NodeParameters file that tells a machine to create a cluster.\n\n\
+        The defaults are the strictest: a TPM is required and storage is encrypted and authenticated. Only the public half \
+        of the owner key enters the file, so it holds no secret.",
+    after_help = "Example:\n  \
+        polis owner create\n  \
+        polis parameters bootstrap --owner-key ~/.config/metroctl/owner-key.pem \\\n      \
+        --storage-security insecure --tpm-mode disabled --label site=lab -o node.pb\n\n\
+        A machine without encryption support takes only `--storage-security insecure` or `permissive`; a node that cannot \
+        do\nwhat its parameters ask refuses to start and says so."
+)]
+pub(crate) struct BootstrapArguments {
+    /// PEM file of the owner key, as `polis owner create` makes it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) owner_key: PathBuf,
+    /// Protection of data that the cluster asks of its nodes
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t)]
+    pub(crate) storage_security: StorageSecurity,
+    /// Use of TPMs that the cluster asks of its nodes
+    #[arg(long, value_enum, value_name = "MODE", default_value_t)]
+    pub(crate) tpm_mode: TpmUse,
+    /// Domain of the cluster; without it cluster.internal
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    pub(crate) cluster_domain: String,
+    /// A label of the node, KEY=VALUE; may be given several times
+    #[arg(long = "label", value_name = "K=V")]
+    pub(crate) labels: Vec<String>,
+    /// File to write
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+    /// Replace the file if it is there with another content
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Say what is in a NodeParameters file, and what a node of this build would do with it.\n\n\
+        Secrets are not shown. A file that no node would take is an error, with the reason.",
+    after_help = "Example:\n  polis parameters show node.pb -o json"
+)]
+pub(crate) struct ShowArguments {
+    /// The NodeParameters file
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Form of the answer
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
+    pub(crate) output: OutputFormat,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StorageSecurity {
+    /// Nodes may do as they can
+    Permissive,
+    /// Nodes must encrypt
+    Encrypted,
+    /// Nodes must encrypt and authenticate
+    #[default]
+    Authenticated,
+    /// Nodes must do neither: for tests, and for disks that are protected by other means
+    Insecure,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TpmUse {
+    /// A node without a TPM is refused
+    #[default]
+    Required,
+    /// A TPM is used where there is one
+    BestEffort,
+    /// TPMs are not used
+    Disabled,
+}

@@ -1,0 +1,125 @@
+//! How a command ends when it does not end well: one style for all errors.
+
+use std::error::Error;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use crate::view::Paint;
+
+/// Exit codes other than 0 (`cli.md`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// It was tried and did not work.
+    Failed = 1,
+    /// Wrong usage, or a prerequisite is missing.
+    Usage = 2,
+}
+
+/// An error as it is shown: what failed, because of what, and what to do next.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: Exit,
+    what: String,
+    causes: Vec<String>,
+    hint: Option<String>,
+    /// Lines shown below, such as the end of a log.
+    details: Vec<String>,
+}
+
+impl Failure {
+    /// Something was tried and did not work.
+    pub(crate) fn failed(what: impl Into<String>) -> Self {
+        Self { exit: Exit::Failed, what: what.into(), causes: Vec::new(), hint: None, details: Vec::new() }
+    }
+
+    /// Wrong usage, or a missing prerequisite.
+    pub(crate) fn usage(what: impl Into<String>) -> Self {
+        Self { exit: Exit::Usage, ..Self::failed(what) }
+    }
+
+    /// An error whose own text says what failed; its sources are the causes.
+    pub(crate) fn of(error: &dyn Error) -> Self {
+        let failure = Self::failed(error.to_string());
+        match error.source() {
+            Some(source) => failure.because(source),
+            None => failure,
+        }
+    }
+
+    /// Adds `error` and its whole chain as causes.
+    pub(crate) fn because(mut self, error: &dyn Error) -> Self {
+        let mut next = Some(error);
+        while let Some(cause) = next {
+            self.causes.push(cause.to_string());
+            next = cause.source();
+        }
+        self
+    }
+
+    /// Adds a cause in words.
+    pub(crate) fn because_of(mut self, cause: impl Into<String>) -> Self {
+        self.causes.push(cause.into());
+        self
+    }
+
+    /// Says what to do next.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds lines that are shown below the message.
+    pub(crate) fn details(mut self, lines: impl IntoIterator<Item = String>) -> Self {
+        self.details.extend(lines);
+        self
+    }
+
+    /// Writes the message to the standard error.
+    pub(crate) fn show(self) -> ExitCode {
+        let text = self.render(Paint::for_stderr());
+        // Nobody is left to be told when the standard error is gone.
+        let _ = std::io::stderr().lock().write_all(text.as_bytes());
+        ExitCode::from(self.exit as u8)
+    }
+
+    fn render(&self, paint: Paint) -> String {
+        let mut text = format!("{} {}\n", paint.red("error:"), indent(&self.what));
+        for cause in &self.causes {
+            text.push_str(&format!("  {} {}\n", paint.dim("because:"), indent(cause)));
+        }
+        if let Some(hint) = &self.hint {
+            text.push_str(&format!("  {} {}\n", paint.bold("hint:"), indent(hint)));
+        }
+        for line in &self.details {
+            text.push_str(&format!("  {} {line}\n", paint.dim("|")));
+        }
+        text
+    }
+}
+
+/// Keeps the lines of one part of a message together.
+fn indent(text: &str) -> String {
+    text.replace('\n', "\n    ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("outer")]
+    struct Outer(#[source] std::io::Error);
+
+    #[test]
+    fn the_message_has_what_why_and_what_next() {
+        let error = Outer(std::io::Error::other("inner"));
+        let failure = Failure::usage("it broke").because(&error).hint("do this:\npolis owner create");
+        let failure = failure.details(["last line".to_owned()]);
+        assert_eq!(
+            failure.render(Paint::plain()),
+            "error: it broke\n  because: outer\n  because: inner\n  hint: do this:\n    polis owner create\n  | last line\n"
+        );
+        assert_eq!(failure.exit, Exit::Usage);
+        assert_eq!(Failure::of(&error).render(Paint::plain()), "error: outer\n  because: inner\n");
+    }
+}

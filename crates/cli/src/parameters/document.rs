@@ -1,0 +1,205 @@
+//! What is in a parameters file, as it is shown. Secrets are left out here, so no form of output can show them.
+
+use polis_parameters::{Bootstrap, ClusterParameters, LabelFault, Labels, Parameters, Register, StoragePolicy, TpmMode};
+use polis_proto::api::{NodeParameters, node_parameters::Cluster};
+use serde::Serialize;
+
+use crate::view::{Fields, Paint};
+
+/// A parameters file. Keys are part of the command contract: add, do not change.
+#[derive(Debug, Serialize)]
+pub(super) struct Document {
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bootstrap: Option<BootstrapDocument>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    register: Option<RegisterDocument>,
+    labels: Vec<LabelDocument>,
+    bad_labels: Vec<BadLabelDocument>,
+    static_network: bool,
+    /// What a node of this build does with it.
+    effect: String,
+    /// Whether a node of this build takes it.
+    accepted: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct BootstrapDocument {
+    owner_public_key: String,
+    storage_security: &'static str,
+    tpm_mode: &'static str,
+    cluster_domain: String,
+    /// The file has no configuration, and what stands here are the defaults.
+    default_configuration: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct RegisterDocument {
+    addresses: Vec<String>,
+    ca_public_key: String,
+    /// Length of the ticket, in bytes; the ticket itself is a secret.
+    ticket_length: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct LabelDocument {
+    key: String,
+    value: String,
+}
+
+#[derive(Debug, Serialize)]
+struct BadLabelDocument {
+    label: String,
+    reason: String,
+}
+
+impl Document {
+    /// `message` and `parameters` are two readings of the same bytes: the first knows what was left open, the second what
+    /// it means.
+    pub(super) fn new(message: &NodeParameters, parameters: &Parameters) -> Self {
+        let (labels, faults) = match &parameters.cluster {
+            ClusterParameters::Bootstrap(bootstrap) => (&bootstrap.labels, &bootstrap.label_faults),
+            ClusterParameters::Register(register) => (&register.labels, &register.label_faults),
+        };
+        let (kind, bootstrap, register, refusal) = match &parameters.cluster {
+            ClusterParameters::Bootstrap(bootstrap) => {
+                let document = BootstrapDocument::new(message, bootstrap);
+                ("bootstrap", Some(document), None, bootstrap_refusal(bootstrap))
+            }
+            ClusterParameters::Register(register) => {
+                let refusal = Some("registering with a cluster is not in this build");
+                ("register", None, Some(RegisterDocument::new(message, register)), refusal)
+            }
+        };
+        let effect = match refusal {
+            Some(reason) => format!("refuses it: {reason}"),
+            None => accepted_effect(faults, parameters.has_network_configuration),
+        };
+        Self {
+            kind,
+            bootstrap,
+            register,
+            labels: label_documents(labels),
+            bad_labels: faults.iter().map(BadLabelDocument::new).collect(),
+            static_network: parameters.has_network_configuration,
+            effect,
+            accepted: refusal.is_none(),
+        }
+    }
+
+    pub(super) fn render(&self, paint: Paint) -> String {
+        let mut fields = Fields::default();
+        if let Some(bootstrap) = &self.bootstrap {
+            fields.add("Kind", "bootstrap: the node creates a cluster");
+            fields.add("Owner", bootstrap.owner_public_key.clone());
+            let default = if bootstrap.default_configuration { " (default; the file has no configuration)" } else { "" };
+            fields.add("Storage", format!("{}{default}", bootstrap.storage_security));
+            fields.add("TPM", format!("{}{default}", bootstrap.tpm_mode));
+            fields.add("Domain", bootstrap.cluster_domain.clone());
+        }
+        if let Some(register) = &self.register {
+            fields.add("Kind", "register: the node asks a cluster for admission");
+            fields.add("Addresses", register.addresses.join("\n"));
+            fields.add("Cluster CA", register.ca_public_key.clone());
+            fields.add("Ticket", format!("{} bytes (secret, not shown)", register.ticket_length));
+        }
+        let labels: Vec<String> = self.labels.iter().map(|label| format!("{}={}", label.key, label.value)).collect();
+        fields.add("Labels", if labels.is_empty() { "none".to_owned() } else { labels.join("\n") });
+        if !self.bad_labels.is_empty() {
+            let bad = self.bad_labels.iter().map(|bad| format!("{} {}: {}", paint.yellow("bad"), bad.label, bad.reason));
+            fields.add("Bad labels", bad.collect::<Vec<_>>().join("\n"));
+        }
+        fields.add("Network", if self.static_network { "static configuration" } else { "automatic" });
+        fields.add("This build", if self.accepted { self.effect.clone() } else { paint.yellow(&self.effect) });
+        fields.render(paint)
+    }
+}
+
+impl BootstrapDocument {
+    fn new(message: &NodeParameters, bootstrap: &Bootstrap) -> Self {
+        let default_configuration = match &message.cluster {
+            Some(Cluster::ClusterBootstrap(bootstrap)) => bootstrap.initial_cluster_configuration.is_none(),
+            Some(Cluster::ClusterRegister(_)) | None => false,
+        };
+        Self {
+            owner_public_key: bootstrap.owner.to_string(),
+            storage_security: storage_name(bootstrap.storage_policy),
+            tpm_mode: tpm_name(bootstrap.tpm_mode),
+            cluster_domain: bootstrap.domain.to_string(),
+            default_configuration,
+        }
+    }
+}
+
+impl RegisterDocument {
+    fn new(message: &NodeParameters, register: &Register) -> Self {
+        let ticket_length = match &message.cluster {
+            Some(Cluster::ClusterRegister(register)) => register.register_ticket.len(),
+            Some(Cluster::ClusterBootstrap(_)) | None => 0,
+        };
+        Self {
+            addresses: register.addresses.iter().map(ToString::to_string).collect(),
+            ca_public_key: register.certificate_authority.public_key().to_string(),
+            ticket_length,
+        }
+    }
+}
+
+impl BadLabelDocument {
+    fn new(fault: &LabelFault) -> Self {
+        Self { label: fault.label.clone(), reason: fault.error.to_string() }
+    }
+}
+
+fn label_documents(labels: &Labels) -> Vec<LabelDocument> {
+    labels.iter().map(|label| LabelDocument { key: label.key().into(), value: label.value().into() }).collect()
+}
+
+/// The names of `--storage-security`.
+const fn storage_name(policy: StoragePolicy) -> &'static str {
+    match policy {
+        StoragePolicy::Permissive => "permissive",
+        StoragePolicy::NeedsEncryption => "encrypted",
+        StoragePolicy::NeedsEncryptionAndAuthentication => "authenticated",
+        StoragePolicy::NeedsInsecure => "insecure",
+    }
+}
+
+/// The names of `--tpm-mode`.
+const fn tpm_name(mode: TpmMode) -> &'static str {
+    match mode {
+        TpmMode::Required => "required",
+        TpmMode::BestEffort => "best-effort",
+        TpmMode::Disabled => "disabled",
+    }
+}
+
+/// Why a node of this build, which neither encrypts nor uses a TPM, does not take the parameters.
+const fn bootstrap_refusal(bootstrap: &Bootstrap) -> Option<&'static str> {
+    match (bootstrap.storage_policy, bootstrap.tpm_mode) {
+        (StoragePolicy::NeedsEncryption | StoragePolicy::NeedsEncryptionAndAuthentication, TpmMode::Required) => {
+            Some("encrypted storage and the use of a TPM are not in this build")
+        }
+        (
+            StoragePolicy::NeedsEncryption | StoragePolicy::NeedsEncryptionAndAuthentication,
+            TpmMode::BestEffort | TpmMode::Disabled,
+        ) => Some("encrypted storage is not in this build"),
+        (StoragePolicy::Permissive | StoragePolicy::NeedsInsecure, TpmMode::Required) => {
+            Some("the use of a TPM is not in this build")
+        }
+        (StoragePolicy::Permissive | StoragePolicy::NeedsInsecure, TpmMode::BestEffort | TpmMode::Disabled) => None,
+    }
+}
+
+fn accepted_effect(faults: &[LabelFault], static_network: bool) -> String {
+    let mut effect = "creates a cluster".to_owned();
+    match faults.len() {
+        0 => {}
+        1 => effect.push_str("; leaves the bad label out"),
+        number => effect.push_str(&format!("; leaves the {number} bad labels out")),
+    }
+    if static_network {
+        effect.push_str("; leaves the network to the operating system");
+    }
+    effect
+}

@@ -1,0 +1,16 @@
+//! What the commands show: colour, tables, the three machine forms, and the views of a node.
+
+mod paint;
+mod parts;
+mod printed;
+mod progress;
+mod status;
+mod table;
+mod yaml;
+
+pub(crate) use paint::Paint;
+pub(crate) use parts::Fields;
+pub(crate) use printed::{print, print_value};
+pub(crate) use progress::Progress;
+pub(crate) use status::{render_status, state_text};
+pub(crate) use table::Table;

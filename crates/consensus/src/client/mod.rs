@@ -1,0 +1,16 @@
+//! The client: keys under a prefix, transactions, watches that resume, leases.
+
+mod connection;
+mod error;
+mod key;
+mod namespaced;
+mod transaction;
+mod watch;
+
+pub use connection::CALL_DEADLINE;
+pub(crate) use connection::{Connection, change, read};
+pub use error::KvError;
+pub use key::KeyValue;
+pub use namespaced::{Committed, Listing, NameError, Namespaced};
+pub use transaction::Transaction;
+pub use watch::{Change, Compacted, Watch};

@@ -1,0 +1,139 @@
+//! What can be wrong with the member of this node, in words that an operator can act on.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use polis_condition::{Conditions, Severity};
+
+use crate::peer_url::PEER_PORT;
+
+/// Name of the condition for [`Fault::PortTaken`].
+pub(crate) const PORT_TAKEN: &str = "consensus-port-taken";
+/// Name of the condition for [`Fault::AddressNotHere`].
+pub(crate) const ADDRESS_NOT_HERE: &str = "consensus-address-not-here";
+/// Name of the condition for [`Fault::EtcdUnusable`].
+pub(crate) const ETCD_UNUSABLE: &str = "consensus-etcd-unusable";
+/// Name of the condition for [`Fault::DataMissing`].
+pub(crate) const DATA_MISSING: &str = "consensus-data-missing";
+/// Name of the condition for [`Fault::EtcdExiting`].
+pub(crate) const ETCD_EXITING: &str = "consensus-etcd-exiting";
+/// Name of the condition for [`Fault::EtcdHanging`].
+pub(crate) const ETCD_HANGING: &str = "consensus-etcd-hanging";
+/// Name of the condition for [`Fault::NoLeader`].
+pub(crate) const NO_LEADER: &str = "consensus-no-leader";
+/// Name of the condition for [`Fault::DiskFull`].
+pub(crate) const DISK_FULL: &str = "consensus-disk-full";
+
+/// All conditions that this crate raises.
+pub(crate) const ALL_CONDITIONS: [&str; 8] = [
+    PORT_TAKEN,
+    ADDRESS_NOT_HERE,
+    ETCD_UNUSABLE,
+    DATA_MISSING,
+    ETCD_EXITING,
+    ETCD_HANGING,
+    NO_LEADER,
+    DISK_FULL,
+];
+
+/// Something that is wrong. Each is raised as a condition and cleared when it is cured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Another program has the peer port.
+    PortTaken(IpAddr),
+    /// The node's address cannot be used on this machine.
+    AddressNotHere { address: IpAddr, reason: String },
+    /// There is no etcd that can be started, or what it needs cannot be prepared.
+    EtcdUnusable(String),
+    /// The data of a member that exists are not there.
+    DataMissing(String),
+    /// etcd ended before it was ready.
+    EtcdExiting { status: String, last_lines: Vec<String> },
+    /// etcd runs and does not answer.
+    EtcdHanging { process_id: Option<u32>, silent_for: Duration },
+    /// No quorum.
+    NoLeader { members: usize },
+    /// No space for etcd, on its disk or within its quota.
+    DiskFull { directory: String, reason: String },
+}
+
+impl Fault {
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::PortTaken(_) => PORT_TAKEN,
+            Self::AddressNotHere { .. } => ADDRESS_NOT_HERE,
+            Self::EtcdUnusable(_) => ETCD_UNUSABLE,
+            Self::DataMissing(_) => DATA_MISSING,
+            Self::EtcdExiting { .. } => ETCD_EXITING,
+            Self::EtcdHanging { .. } => ETCD_HANGING,
+            Self::NoLeader { .. } => NO_LEADER,
+            Self::DiskFull { .. } => DISK_FULL,
+        }
+    }
+
+    /// Raises it.
+    pub(crate) fn raise(&self, conditions: &Conditions) {
+        conditions.raise(self.name(), Severity::Error, self.message(), self.hint());
+    }
+
+    fn message(&self) -> String {
+        match self {
+            Self::PortTaken(address) => format!(
+                "etcd cannot be started: another program has {}, on which other members reach this one; \
+                 it is tried again every few seconds",
+                SocketAddr::new(*address, PEER_PORT)
+            ),
+            Self::AddressNotHere { address, reason } => format!(
+                "etcd cannot be started: the address {address} cannot be used on this machine ({reason}); \
+                 it is tried again every few seconds"
+            ),
+            Self::EtcdUnusable(reason) => format!("etcd cannot be started: {reason}"),
+            Self::DataMissing(directory) => format!(
+                "etcd is not started: this node is a member of its cluster, and the member's data are not in {directory}. \
+                 Started without them it would be a member that has forgotten what it promised"
+            ),
+            Self::EtcdExiting { status, last_lines } if last_lines.is_empty() => {
+                format!("etcd ends before it is ready ({status}) and says nothing; it is started again")
+            }
+            Self::EtcdExiting { status, last_lines } => format!(
+                "etcd ends before it is ready ({status}); it is started again. Its last complaints: {}",
+                last_lines.join(" | ")
+            ),
+            Self::EtcdHanging { process_id, silent_for } => format!(
+                "etcd (process {}) runs and has not answered for more than {} s; nothing can be read or written \
+                 through this node",
+                process_id.unwrap_or_default(),
+                silent_for.as_secs()
+            ),
+            Self::NoLeader { members: 0 } => {
+                "the cluster has no leader: this member does not reach enough of the others".to_owned()
+            }
+            Self::NoLeader { members } => format!(
+                "the cluster has no leader: of its {members} voting members fewer than {} reach each other, so nothing can \
+                 be read or written",
+                members / 2 + 1
+            ),
+            Self::DiskFull { directory, reason } => {
+                format!("etcd has no space for its data in {directory}: {reason}")
+            }
+        }
+    }
+
+    const fn hint(&self) -> &'static str {
+        match self {
+            Self::PortTaken(_) => {
+                "End the program that listens there (`ss -ltnp` names it), or give this node an address of its own."
+            }
+            Self::AddressNotHere { .. } => "Give the address to an interface, or start the node with an address it has.",
+            Self::EtcdUnusable(_) => "Cure what the message names; the start is tried again by itself.",
+            Self::DataMissing(_) => "Make the data available again (is the right disk mounted?); nothing was changed.",
+            Self::EtcdExiting { .. } => "The log of etcd says more; the start is tried again by itself.",
+            Self::EtcdHanging { .. } => {
+                "Look at the load and the disk of this machine. A stopped process goes on after SIGCONT; a killed one is \
+                 started again."
+            }
+            Self::NoLeader { .. } => "Start the other members, or repair the network between them.",
+            Self::DiskFull { .. } => "Make room on that disk; what was acknowledged is not lost.",
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What a line of etcd's log tells about its state. Pure.
+//!
+//! etcd offers no watch on its leader or on its readiness; its log lines are the trigger, and what it answers when asked
+//! is the truth. So a line that is taken for the wrong thing, or a new version that words it differently, costs time (up to
+//! the next regular check) and nothing else.
+
+use serde_json::Value;
+
+/// What a line hints at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hint {
+    /// The client socket is served, or is about to be.
+    Serving,
+    /// A leader was elected.
+    Elected,
+    /// This member looks for a leader.
+    Electing,
+    /// The leader, the members or this member's place among them changed.
+    Changed,
+    /// The disk is full.
+    NoSpace,
+    /// Something that people want to see when etcd has died: an error, or a line that is no JSON (usage, panics).
+    Complaint,
+    /// Nothing that this crate acts on.
+    Nothing,
+}
+
+/// Beginnings of messages with which etcd 3.4 to 3.6 announces that clients are served.
+const SERVING: [&str; 3] =
+    ["ready to serve client requests", "serving client traffic insecurely", "serving client traffic securely"];
+
+/// Parts of messages with which raft announces that there is a leader.
+const ELECTED: [&str; 1] = ["elected leader"];
+
+/// Parts of messages with which raft announces that there is none.
+const ELECTING: [&str; 2] = ["is starting a new election", "lost leader"];
+
+/// Parts of messages with which etcd 3.4 to 3.6 announces a change of leader, term, members or alarms.
+const CHANGED: [&str; 10] = [
+    "changed leader",
+    "became leader",
+    "became follower",
+    "promoted member",
+    "promote member",
+    "added member",
+    "removed member",
+    "updated member",
+    "switched to configuration",
+    "alarm",
+];
+
+/// Texts of the two ways in which a full disk shows: the system call's error, and etcd's own quota.
+const NO_SPACE: [&str; 2] = ["no space left on device", "database space exceeded"];
+
+/// Classifies one line.
+#[must_use]
+pub(crate) fn classify(line: &str) -> Hint {
+    if NO_SPACE.iter().any(|text| line.contains(text)) {
+        return Hint::NoSpace;
+    }
+    let Ok(Value::Object(fields)) = serde_json::from_str(line) else {
+        return if line.trim().is_empty() { Hint::Nothing } else { Hint::Complaint };
+    };
+    let text = |name| fields.get(name).and_then(Value::as_str).unwrap_or_default();
+    let message = text("msg");
+    if matches!(text("level"), "error" | "dpanic" | "panic" | "fatal") {
+        Hint::Complaint
+    } else if SERVING.iter().any(|start| message.starts_with(start)) {
+        Hint::Serving
+    } else if ELECTED.iter().any(|part| message.contains(part)) {
+        Hint::Elected
+    } else if ELECTING.iter().any(|part| message.contains(part)) {
+        Hint::Electing
+    } else if CHANGED.iter().any(|part| message.contains(part)) {
+        Hint::Changed
+    } else {
+        Hint::Nothing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_etcd_are_told_apart() {
+        let info = |message: &str| format!(r#"{{"level":"info","ts":"t","caller":"c","msg":"{message}"}}"#);
+        let fatal = r#"{"level":"fatal","msg":"discovery failed","error":"listen tcp: bind: address already in use"}"#;
+        for (line, expected) in [
+            (info("serving client traffic insecurely; this is strongly discouraged!"), Hint::Serving),
+            (info("ready to serve client requests"), Hint::Serving),
+            (info("raft.node: 10e3 elected leader 10e3 at term 2"), Hint::Elected),
+            (info("raft.node: 10e3 lost leader 10e3 at term 2"), Hint::Electing),
+            (info("10e3 is starting a new election at term 2"), Hint::Electing),
+            (info("10e3 became follower at term 3"), Hint::Changed),
+            (info("10e3 switched to configuration voters=(1 2) learners=(3)"), Hint::Changed),
+            (info("added member"), Hint::Changed),
+            (info("alarm raised"), Hint::Changed),
+            (info("finished scheduled compaction"), Hint::Nothing),
+            (fatal.to_owned(), Hint::Complaint),
+            ("panic: runtime error".to_owned(), Hint::Complaint),
+            ("2026-11-30 06:45:26.422503 W | pkg/fileutil: check file permission".to_owned(), Hint::Complaint),
+            (r#"{"level":"fatal","msg":"write wal: no space left on device"}"#.to_owned(), Hint::NoSpace),
+            ("[1, 2]".to_owned(), Hint::Complaint),
+            (String::new(), Hint::Nothing),
+            (r#"{"level":7,"msg":null}"#.to_owned(), Hint::Nothing),
+        ] {
+            assert_eq!(classify(&line), expected, "{line}");
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! The runnable around the etcd process: prepares what it needs, starts it, reads its log, stops it in order.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use polis_logtree::{Line, Logger, parse};
+use polis_storage::{DIRECTORY_MODE, DiskError, durable};
+use polis_supervisor::{Context, ExitStatus, OutputSink, Process, ProcessSpec, RunnableResult};
+use tokio::time::{Instant, sleep};
+
+use crate::BoxError;
+use crate::arguments::{InitialCluster, MemberArguments, arguments, environment};
+use crate::consensus::{Inner, Start};
+use crate::fault::{ADDRESS_NOT_HERE, ALL_CONDITIONS, DATA_MISSING, ETCD_UNUSABLE, Fault, PORT_TAKEN};
+use crate::health::Run;
+use crate::log_line::{Hint, classify};
+use crate::peer_url::PEER_PORT;
+use crate::status::Phase;
+use crate::timing::Timing;
+use crate::version::Version;
+
+/// How long etcd gets to stop in order. A leader hands over in a fraction of it; a transfer that cannot succeed, as when all
+/// members stop at once, would take 7 s, and etcd loses nothing when it is killed.
+const STOP_DEADLINE: Duration = Duration::from_millis(1500);
+
+/// First pause before a port or an address is tried again; it doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+
+/// Longest pause: a person who has cured the fault does not want to wait much longer.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Complaints of etcd that are kept for the message about its death.
+const KEPT_COMPLAINTS: usize = 5;
+
+/// Characters of a complaint that are kept.
+const KEPT_COMPLAINT_LENGTH: usize = 300;
+
+/// Directory in etcd's data directory in which it keeps everything.
+const MEMBER_DIRECTORY: &str = "member";
+
+/// etcd could not be started, or has ended.
+#[derive(Debug, thiserror::Error)]
+enum MemberError {
+    #[error("cannot prepare the directory {directory} for etcd")]
+    Prepare {
+        directory: String,
+        #[source]
+        source: DiskError,
+    },
+    #[error("the data of this member are not in {0}")]
+    DataMissing(String),
+    #[error("cannot get the current list of members, without which etcd cannot join")]
+    FetchMembers(#[source] BoxError),
+    #[error("etcd (process {process_id}) ended by itself: {status}")]
+    Ended { process_id: u32, status: ExitStatus },
+}
+
+/// Why a run of etcd is over.
+enum End {
+    /// It is to be started again with other arguments.
+    Renew,
+    /// It has ended by itself.
+    Died(ExitStatus),
+}
+
+/// Runs until it is cancelled or etcd dies.
+pub(crate) async fn run(inner: Arc<Inner>, log: Logger, context: Context) -> RunnableResult {
+    let mut member = Running { inner: &inner, log: &log, context: &context, healthy: false };
+    let result = member.run().await;
+    inner.take_down();
+    if context.is_cancelled() {
+        ALL_CONDITIONS.iter().for_each(|name| context.conditions().clear(name));
+    }
+    result
+}
+
+struct Running<'a> {
+    inner: &'a Arc<Inner>,
+    log: &'a Logger,
+    context: &'a Context,
+    healthy: bool,
+}
+
+impl Running<'_> {
+    async fn run(&mut self) -> RunnableResult {
+        loop {
+            let version = self.prepare().await?;
+            let initial_cluster = self.initial_cluster().await?;
+            let listen = self.free_address().await?;
+            let timing = *self.inner.timing.borrow();
+            let process = self.start(version, initial_cluster, listen, timing).await?;
+            match self.watch(&process, listen, timing).await {
+                Ok(End::Renew) => {
+                    process.stop().await;
+                    self.inner.take_down();
+                }
+                Ok(End::Died(status)) => {
+                    self.explain_death(status);
+                    return Err(MemberError::Ended { process_id: process.id(), status }.into());
+                }
+                Err(cancelled) => {
+                    process.stop().await;
+                    return Err(cancelled);
+                }
+            }
+        }
+    }
+
+    /// Makes the directories and files that etcd needs, from whatever an earlier start left, and finds out its version at
+    /// the same time.
+    async fn prepare(&self) -> Result<Version, BoxError> {
+        let inner = Arc::clone(self.inner);
+        let (version, files) =
+            tokio::join!(self.inner.etcd.verify(), self.context.blocking(move || prepare_files(&inner)));
+        let outcome = version.map_err(BoxError::from).and_then(|version| {
+            files.map_err(BoxError::from)?;
+            Ok(version)
+        });
+        match outcome {
+            Ok(version) => {
+                self.context.conditions().clear(ETCD_UNUSABLE);
+                self.inner.status.send_if_modified(|status| status.version.replace(version) != Some(version));
+                Ok(version)
+            }
+            Err(error) => {
+                Fault::EtcdUnusable(with_causes(&*error)).raise(self.context.conditions());
+                Err(error)
+            }
+        }
+    }
+
+    async fn initial_cluster(&self) -> Result<InitialCluster, BoxError> {
+        // With data, etcd looks there and nowhere else.
+        let existing = || InitialCluster::Existing(Vec::new());
+        if self.inner.data_path.join(MEMBER_DIRECTORY).join("wal").is_dir() {
+            self.context.conditions().clear(DATA_MISSING);
+            return Ok(existing());
+        }
+        match &self.inner.start {
+            Start::Found => Ok(InitialCluster::New),
+            Start::Existing => {
+                let directory = self.inner.data_path.display().to_string();
+                Fault::DataMissing(directory.clone()).raise(self.context.conditions());
+                Err(MemberError::DataMissing(directory).into())
+            }
+            Start::Join(source) => {
+                let members =
+                    self.context.unless_cancelled(source.fetch()).await?.map_err(MemberError::FetchMembers)?;
+                let others = members.into_iter().filter_map(|member| {
+                    let address = member.address.filter(|address| *address != self.inner.identity_address)?;
+                    // Only the address counts for etcd; but every member needs a name of its own.
+                    let name = member.node_id.map_or_else(|| format!("member-{:016x}", member.id), |id| id.to_string());
+                    Some((name, address))
+                });
+                Ok(InitialCluster::Existing(others.collect()))
+            }
+        }
+    }
+
+    /// Waits until the node has an address on which the peer port is free.
+    async fn free_address(&self) -> Result<IpAddr, BoxError> {
+        let mut addresses = self.inner.address.clone();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let address = *addresses.borrow_and_update();
+            if let Some(address) = address {
+                match probe(address) {
+                    None => {
+                        self.context.conditions().clear(PORT_TAKEN);
+                        self.context.conditions().clear(ADDRESS_NOT_HERE);
+                        return Ok(address);
+                    }
+                    Some(fault) => {
+                        let other = if fault.name() == PORT_TAKEN { ADDRESS_NOT_HERE } else { PORT_TAKEN };
+                        self.context.conditions().clear(other);
+                        fault.raise(self.context.conditions());
+                    }
+                }
+            }
+            tokio::select! {
+                cancelled = self.context.cancelled() => return Err(cancelled.into()),
+                // Without a sender the address never changes.
+                Ok(()) = addresses.changed() => pause = FIRST_PAUSE,
+                () = sleep(pause), if address.is_some() => pause = (pause * 2).min(LONGEST_PAUSE),
+            }
+        }
+    }
+
+    async fn start(
+        &self,
+        version: Version,
+        initial_cluster: InitialCluster,
+        listen: IpAddr,
+        timing: Timing,
+    ) -> Result<Process, BoxError> {
+        let inner = self.inner;
+        let member = MemberArguments {
+            version,
+            name: inner.name.to_string(),
+            identity_address: inner.identity_address,
+            listen,
+            data_directory: inner.data_path.clone(),
+            timing,
+            initial_cluster,
+        };
+        inner.complaints.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let started = Instant::now();
+        let mut spec = ProcessSpec::new(inner.etcd.path()).arguments(arguments(&member));
+        for (name, value) in environment(inner.dialer.proxy_url()) {
+            spec = spec.variable(name, value);
+        }
+        spec.working_directory = Some(inner.ephemeral_path.clone());
+        spec.stop_deadline = STOP_DEADLINE;
+        spec.standard_output = self.lines(started);
+        spec.standard_error = self.lines(started);
+        let process = self.context.process(spec).await?;
+        inner.child.send_modify(|child| {
+            // Its first lines may have been read already.
+            let run = child.run.take().filter(|run| run.started == started);
+            let run = run.unwrap_or_else(|| Run::new(started));
+            child.run = Some(Run { process_id: Some(process.id()), ..run });
+        });
+        Ok(process)
+    }
+
+    /// What happens to each line that etcd prints.
+    fn lines(&self, started: Instant) -> OutputSink {
+        let (inner, log) = (Arc::clone(self.inner), self.log.clone());
+        OutputSink::lines(move |line| {
+            let parsed = Line { data: line.as_bytes(), original_length: line.len() };
+            let (timestamp, payload) = parse::etcd(parsed, Timestamp::now());
+            log.write(timestamp, payload);
+            inner.take_hint(classify(line), line, started);
+        })
+    }
+
+    /// Watches a run until there is a reason to end it, or it ends.
+    async fn watch(&mut self, process: &Process, listen: IpAddr, timing: Timing) -> Result<End, BoxError> {
+        let mut addresses = self.inner.address.clone();
+        let mut timings = self.inner.timing.subscribe();
+        let mut status = self.inner.status.subscribe();
+        loop {
+            tokio::select! {
+                biased;
+                cancelled = self.context.cancelled() => return Err(cancelled.into()),
+                status = process.wait() => return Ok(End::Died(status)),
+                // An address that is gone for now is waited for: etcd goes on serving what it has.
+                Ok(address) = addresses.wait_for(|address| address.is_some_and(|address| address != listen)) => {
+                    let address = *address;
+                    tracing::info!("the node's address is {address:?} and no longer {listen}: etcd is started again");
+                    return Ok(End::Renew);
+                }
+                Ok(_) = timings.wait_for(|wanted| *wanted != timing) => {
+                    tracing::info!("etcd is started again with another raft timing");
+                    return Ok(End::Renew);
+                }
+                Ok(_) = status.wait_for(|status| status.is_ready()), if !self.healthy => {
+                    self.healthy = true;
+                    self.context.healthy();
+                }
+            }
+        }
+    }
+
+    fn explain_death(&self, status: ExitStatus) {
+        let phase = self.inner.status.borrow().phase;
+        let had_answered = !matches!(phase, Phase::Down | Phase::Starting);
+        if had_answered {
+            // It is started again; only if that does not go well is there something for people to do.
+            tracing::warn!("etcd ended by itself: {status}");
+            return;
+        }
+        let complaints = self.inner.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+        let last_lines = complaints.iter().cloned().collect();
+        drop(complaints);
+        Fault::EtcdExiting { status: status.to_string(), last_lines }.raise(self.context.conditions());
+    }
+}
+
+impl Inner {
+    /// Says that etcd does not run.
+    fn take_down(&self) {
+        self.child.send_modify(|child| child.run = None);
+        // The observer may be gone already, and what it found out about the last run no longer counts.
+        self.status.send_if_modified(|status| {
+            let changed = status.phase != Phase::Down;
+            (status.phase, status.process_id, status.leader) = (Phase::Down, None, None);
+            changed
+        });
+    }
+
+    fn take_hint(&self, hint: Hint, line: &str, started: Instant) {
+        match hint {
+            Hint::Nothing => {}
+            Hint::Complaint => self.complain(line),
+            Hint::NoSpace => {
+                self.complain(line);
+                self.update_run(started, |run| run.no_space = true);
+            }
+            Hint::Serving => self.update_run(started, |run| run.serving = true),
+            Hint::Elected => self.update_run(started, |run| run.electing_since = None),
+            Hint::Electing => self.update_run(started, |run| {
+                run.electing_since.get_or_insert_with(Instant::now);
+            }),
+            Hint::Changed => self.update_run(started, |_| {}),
+        }
+    }
+
+    fn update_run(&self, started: Instant, update: impl FnOnce(&mut Run)) {
+        self.child.send_modify(|child| {
+            if child.run.as_ref().is_none_or(|run| run.started < started) {
+                child.run = Some(Run::new(started));
+            }
+            if let Some(run) = child.run.as_mut().filter(|run| run.started == started) {
+                update(run);
+            }
+            child.hints += 1;
+        });
+    }
+
+    fn complain(&self, line: &str) {
+        let mut complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+        if complaints.len() == KEPT_COMPLAINTS {
+            complaints.pop_front();
+        }
+        complaints.push_back(line.chars().take(KEPT_COMPLAINT_LENGTH).collect());
+    }
+}
+
+/// Everything on disk that etcd needs. Idempotent.
+fn prepare_files(inner: &Inner) -> Result<(), MemberError> {
+    let failed = |directory: &std::path::Path, source: DiskError| MemberError::Prepare {
+        directory: directory.display().to_string(),
+        source,
+    };
+    // etcd makes this directory itself, but leaves its name to luck when the power fails: what it has acknowledged would
+    // be gone with it.
+    let member = inner.layout.data.etcd.data.path().child(MEMBER_DIRECTORY).expect("the name is one that is allowed");
+    durable::create_directory(&*inner.disk, "etcd/member-directory", &member, DIRECTORY_MODE)
+        .map_err(|error| failed(&inner.data_path, error))?;
+    // Nothing in here needs to outlast a power cut.
+    let ephemeral = || -> Result<(), DiskError> {
+        let ephemeral = &inner.layout.ephemeral.consensus;
+        ephemeral.directory.create_ephemeral()?;
+        // An etcd that was killed leaves its socket, and the next one does not start while it is there.
+        ephemeral.client_socket.remove()?;
+        inner.pki.write_pem_files(ephemeral)
+    };
+    ephemeral().map_err(|error| failed(&inner.ephemeral_path, error))
+}
+
+/// What stands in the way of etcd listening on `address`: etcd itself would only exit.
+fn probe(address: IpAddr) -> Option<Fault> {
+    match TcpListener::bind(SocketAddr::new(address, PEER_PORT)) {
+        Ok(_) => None,
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Some(Fault::PortTaken(address)),
+        Err(error) => Some(Fault::AddressNotHere { address, reason: error.to_string() }),
+    }
+}
+
+/// An error with all its causes on one line.
+fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        text.push_str(": ");
+        text.push_str(&source.to_string());
+        next = source.source();
+    }
+    text
+}

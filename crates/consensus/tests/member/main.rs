@@ -1,0 +1,8 @@
+//! Tests of whole members, with the real etcd.
+
+mod alone;
+mod client;
+mod cluster;
+mod faults;
+mod node;
+mod peers;

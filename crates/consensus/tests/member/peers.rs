@@ -1,0 +1,61 @@
+//! Port 7834 speaks with members of this cluster and with nobody else.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use polis_consensus::{PEER_PORT, PeerPki, Start};
+use polis_identity::{Certificate, CertificateAuthority, NodeKey, PEER_AUTHORITY_NAME, issue_ephemeral};
+
+use crate::node::Node;
+
+/// Asks for etcd's version on the peer port, by a client that is not ours. Everything that comes back.
+fn ask(directory: &Path, address: SocketAddr, credentials: Option<(&Certificate, &NodeKey)>) -> String {
+    let mut client = Command::new("openssl");
+    client.args(["s_client", "-quiet", "-ign_eof", "-connect", &address.to_string()]);
+    if let Some((certificate, key)) = credentials {
+        let (certificate_file, key_file) = (directory.join("client.pem"), directory.join("client-key.pem"));
+        fs::write(&certificate_file, certificate.pem()).unwrap();
+        fs::write(&key_file, key.pkcs8_pem().as_bytes()).unwrap();
+        client.arg("-cert").arg(certificate_file).arg("-key").arg(key_file);
+    }
+    let request = directory.join("request");
+    fs::write(&request, "GET /version HTTP/1.0\r\n\r\n").unwrap();
+    client.stdin(fs::File::open(request).unwrap()).stderr(Stdio::null());
+    let output = client.output().expect("openssl can be run");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_peer_port_refuses_no_foreign_and_revoked_certificates() {
+    let mut node = Node::new();
+    let authority = CertificateAuthority::generate(PEER_AUTHORITY_NAME);
+    let foreign = CertificateAuthority::generate(PEER_AUTHORITY_NAME);
+    let key = NodeKey::generate();
+    let (good, revoked) = (authority.issue_peer(&key.public()), authority.issue_peer(&key.public()));
+    let pki = PeerPki::issued(
+        authority.certificate().clone(),
+        authority.certificate_revocation_list(2, &[revoked.serial_number().clone()]),
+        authority.issue_peer(&node.public_key()),
+        &node.key,
+    );
+    node.start(pki, Start::Found);
+    node.ready().await;
+    let address = SocketAddr::new(node.ip(), PEER_PORT);
+    let other_key = NodeKey::generate();
+    let table = [
+        ("a member's certificate", Some((&good, &key)), true),
+        ("no certificate", None, false),
+        ("a foreign certificate", Some((&foreign.issue_peer(&key.public()), &key)), false),
+        ("a certificate signed by itself", Some((&issue_ephemeral(&other_key), &other_key)), false),
+        ("a revoked certificate", Some((&revoked, &key)), false),
+        ("a member's certificate again", Some((&good, &key)), true),
+    ];
+    for (name, credentials, expected) in table {
+        let answer = ask(node.path(), address, credentials);
+        assert_eq!(answer.contains("\"etcdserver\":"), expected, "{name}: {answer:?}");
+        assert!(expected || answer.is_empty(), "{name}: {answer:?}");
+    }
+    node.stop().await;
+}

@@ -1,0 +1,83 @@
+//! Why a node has failed, in words for the operator.
+
+use std::io;
+use std::path::PathBuf;
+
+use polis_parameters::ParametersError;
+use polis_supervisor::BoxError;
+
+use crate::state::State;
+
+/// The reason of a node in the state Failed. Nothing transient is ever one: what may pass is retried, with a condition.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// There is neither a journal nor a parameters file.
+    #[error(
+        "this node has no cluster and was given no parameters: they were looked for at {} and {}. Name a file with \
+         --parameters; `polis parameters bootstrap` makes one",
+        firmware.display(), esp.display()
+    )]
+    NoParameters {
+        /// Where the firmware would have them.
+        firmware: PathBuf,
+        /// Where the ESP would have them.
+        esp: PathBuf,
+    },
+    /// The parameters file cannot be read.
+    #[error("the parameters {} cannot be read; nothing was changed", path.display())]
+    ParametersUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The parameters are bad.
+    #[error("the parameters are not usable; nothing was changed")]
+    Parameters(#[source] ParametersError),
+    /// The parameters ask for what this build cannot do. It does not do something weaker instead.
+    #[error("not on this build: {wanted}. Nothing was changed. Instead, {instead}")]
+    NotOnThisBuild {
+        /// What they ask for.
+        wanted: &'static str,
+        /// What works.
+        instead: &'static str,
+    },
+    /// The cluster has removed the node.
+    #[error(
+        "removed from the cluster: {reason}. The journal records it, so this node does not come back by itself; nothing \
+         was changed. To use the machine again, give it a new root directory"
+    )]
+    Removed {
+        /// What the cluster said.
+        reason: String,
+    },
+    /// What the disk holds cannot be used, and guessing could destroy it.
+    #[error("{what}; nothing was changed")]
+    Disk {
+        /// What cannot be used.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: BoxError,
+    },
+    /// A step was tried in a state in which it has no place.
+    #[error("internal error: the transition from {from} to {to} is not in the table")]
+    IllegalTransition {
+        /// The state before.
+        from: State,
+        /// The state that was asked for.
+        to: State,
+    },
+    /// The Manager is gone.
+    #[error("the node is stopping")]
+    Gone,
+}
+
+/// The whole chain of an error, as one text.
+#[must_use]
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

@@ -1,0 +1,97 @@
+//! Joining: a member comes back after a start. With plain data it needs nobody else.
+
+use polis_condition::Severity;
+use polis_consensus::PeerPki;
+use polis_identity::NodeKey;
+use polis_storage::{Journal, LocalRoles, TwoGenerationsError};
+use polis_supervisor::Context;
+
+use crate::bring_up::{FIRST_ROLES, node};
+use crate::consensus::{ConsensusProvider, MemberSettings, WithoutData};
+use crate::failure::{Failure, chain};
+use crate::manager::Inner;
+use crate::trouble::{Ended, Trouble};
+
+/// The roles as they were found, and whether their file must be written anew.
+struct FoundRoles {
+    roles: LocalRoles,
+    damage: Option<String>,
+}
+
+impl<C: ConsensusProvider> Inner<C> {
+    /// Brings back the member that the journal names.
+    pub(crate) async fn join(&self, context: &Context, journal: Journal) -> Result<(), Ended> {
+        self.report_ignored_parameters(&journal);
+        self.wait_for_address(context).await?;
+        let node_id = self.publisher.watch().borrow().node_id;
+        let owner = node_id.ok_or(Failure::Gone)?.to_string();
+        self.open_data(context, &owner).await?;
+
+        let file = self.layout.data.node.credentials.clone();
+        let credentials = self.on_disk(context, move || file.load()).await?;
+        let key = credentials.as_ref().map(|credentials| NodeKey::from_secret(credentials.node_key.clone()));
+        let found = self.load_roles(context).await?;
+        // Whether these credentials are the journal's is decided before anything is started with them.
+        node(&journal, credentials, found.roles)?;
+        let key = key.ok_or(Failure::Gone)?;
+        let public_key = key.public();
+
+        let file = self.layout.data.etcd.credentials.clone();
+        let peers = self.on_disk(context, move || PeerPki::load(&file, &key)).await?.ok_or_else(|| Failure::Disk {
+            what: "the credentials of the consensus member cannot be used",
+            source: "the file is missing, although the node is a member; restore its data".into(),
+        })?;
+        let settings = MemberSettings { credentials: peers, public_key, without_data: WithoutData::Refuse };
+        let store = self.start_member(context, settings).await?;
+        if found.damage.is_some() {
+            self.store_roles(context, found.roles, "roles/mend").await?;
+        }
+        self.finish(context, &journal, found.roles, &*store).await
+    }
+
+    /// The roles last known. Roles that cannot be read keep nobody from starting: a node with the credentials of a consensus
+    /// member is one, and what else it does the cluster tells it again (window W12).
+    async fn load_roles(&self, context: &Context) -> Result<FoundRoles, Ended> {
+        let file = self.layout.data.node.roles.clone();
+        let loaded = self
+            .on_disk(context, move || match file.load() {
+                Ok(loaded) => Ok(Ok(loaded)),
+                Err(error) if error.disk_error().is_some() => Err(Trouble::from(error)),
+                Err(error) => Ok(Err(error)),
+            })
+            .await?;
+        let found = match loaded {
+            Ok(Some(loaded)) => {
+                FoundRoles { roles: loaded.value, damage: loaded.fault.map(|fault| format!("one of its two files: {fault}")) }
+            }
+            Ok(None) => FoundRoles { roles: FIRST_ROLES, damage: Some("both of its files are missing".into()) },
+            Err(error) => FoundRoles { roles: FIRST_ROLES, damage: Some(unreadable(&error)) },
+        };
+        if let Some(damage) = &found.damage {
+            tracing::warn!(damage, "the record of this node's roles is damaged; it is written anew");
+            context.conditions().raise(
+                "roles-damaged",
+                Severity::Warning,
+                format!("the record of this node's roles was damaged and has been written anew: {damage}"),
+                "nothing is lost; look at the disk if it happens again",
+            );
+        }
+        Ok(found)
+    }
+
+    /// Parameters are for a node that has no cluster; this one has (window S1).
+    fn report_ignored_parameters(&self, journal: &Journal) {
+        if let Some(path) = self.settings.parameters.present() {
+            let cluster = journal.cluster_id.as_deref().unwrap_or("unknown");
+            tracing::info!(
+                parameters = %path.display(),
+                cluster,
+                "this node is a member of a cluster already; the parameters are ignored"
+            );
+        }
+    }
+}
+
+fn unreadable(error: &TwoGenerationsError) -> String {
+    chain(error)
+}

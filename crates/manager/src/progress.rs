@@ -1,0 +1,138 @@
+//! What everybody may know of the Manager: its state and what it has come to, watched and waited for.
+
+use std::sync::Arc;
+
+use polis_identity::{ClusterId, NodeId, PublicKey};
+use polis_storage::Journal;
+use polis_storage::journal::Phase;
+use tokio::sync::watch;
+
+use crate::failure::Failure;
+use crate::node::Node;
+use crate::state::State;
+
+/// A moment in the life of the Manager.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// Where it stands.
+    pub state: State,
+    /// Why it failed; only in the state Failed.
+    pub failure: Option<Arc<Failure>>,
+    /// Who this node is, once its intent is durable.
+    pub node_id: Option<NodeId>,
+    /// Which cluster it belongs to, once it does.
+    pub cluster_id: Option<ClusterId>,
+    /// How far the journal has come; absent while there is no journal.
+    pub phase: Option<Phase>,
+    /// The node, once it runs.
+    pub node: Option<Arc<Node>>,
+}
+
+/// How the enrolment ended.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// The node runs.
+    Running(Arc<Node>),
+    /// It does not, for this reason.
+    Failed(Arc<Failure>),
+}
+
+/// Publishes [`Progress`] and moves the state along the table of transitions, and only along it.
+#[derive(Debug)]
+pub(crate) struct Publisher(watch::Sender<Progress>);
+
+impl Publisher {
+    pub(crate) fn new() -> Self {
+        Self(watch::Sender::new(Progress {
+            state: State::New,
+            failure: None,
+            node_id: None,
+            cluster_id: None,
+            phase: None,
+            node: None,
+        }))
+    }
+
+    pub(crate) fn watch(&self) -> watch::Receiver<Progress> {
+        self.0.subscribe()
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.0.borrow().state
+    }
+
+    /// Goes to a state that is not final. A transition that is not in the table ends in Failed, with both names.
+    pub(crate) fn enter(&self, next: State) -> Result<(), Arc<Failure>> {
+        self.transition(next, |_| {})
+    }
+
+    /// Goes to Running with what the node has become.
+    pub(crate) fn run(&self, node: Arc<Node>) -> Result<(), Arc<Failure>> {
+        self.transition(State::Running, |progress| progress.node = Some(node))
+    }
+
+    /// Goes to Failed. A node that has failed already keeps its first reason.
+    pub(crate) fn fail(&self, failure: Failure) {
+        let failure = Arc::new(failure);
+        self.0.send_if_modified(|progress| {
+            let changed = progress.state != State::Failed;
+            if changed {
+                tracing::error!(from = %progress.state, reason = %failure, "the node has failed");
+                progress.state = State::Failed;
+                progress.failure = Some(failure);
+                progress.node = None;
+            }
+            changed
+        });
+    }
+
+    /// Records how far the journal has come and whom it names.
+    pub(crate) fn record(&self, journal: &Journal) {
+        let node_id = PublicKey::new(journal.node_public_key).ok().as_ref().map(NodeId::of);
+        let cluster_id = journal.cluster_id.as_ref().and_then(|id| id.parse().ok());
+        self.0.send_modify(|progress| {
+            (progress.node_id, progress.cluster_id) = (node_id, cluster_id);
+            progress.phase = Some(journal.phase().clone());
+        });
+    }
+
+    fn transition(&self, next: State, and: impl FnOnce(&mut Progress)) -> Result<(), Arc<Failure>> {
+        let mut illegal = None;
+        self.0.send_modify(|progress| {
+            let from = progress.state;
+            if from.may_become(next) {
+                tracing::info!(from = %from, to = %next, "state changes");
+                progress.state = next;
+                and(progress);
+            } else {
+                let failure = Arc::new(Failure::IllegalTransition { from, to: next });
+                tracing::error!(from = %from, to = %next, "this transition is not in the table; the node has failed");
+                // Failed itself has no way out and keeps its first reason.
+                if from != State::Failed {
+                    progress.state = State::Failed;
+                    progress.failure = Some(failure.clone());
+                    progress.node = None;
+                }
+                illegal = Some(failure);
+            }
+        });
+        illegal.map_or(Ok(()), Err)
+    }
+}
+
+/// Waits until the state is Running or Failed; returns at once when it is.
+pub(crate) async fn wait_finished(mut progress: watch::Receiver<Progress>) -> Outcome {
+    loop {
+        {
+            let now = progress.borrow_and_update();
+            match (&now.node, &now.failure) {
+                (_, Some(failure)) => return Outcome::Failed(failure.clone()),
+                (Some(node), None) => return Outcome::Running(node.clone()),
+                (None, None) => {}
+            }
+        }
+        if progress.changed().await.is_err() {
+            return Outcome::Failed(Arc::new(Failure::Gone));
+        }
+    }
+}

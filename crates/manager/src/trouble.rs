@@ -1,0 +1,182 @@
+//! What kind of trouble an error is, and what is done about each kind.
+//!
+//! There are two. What can pass or be cured while the node stays up is retried for ever and shown as a condition. What only a
+//! human can decide ends the Manager; whatever is on the disk then stays as it is.
+
+use std::error::Error;
+use std::future::Future;
+use std::time::Duration;
+
+use polis_condition::Severity;
+use polis_consensus::PeerPkiError;
+use polis_curator::{BirthError, StoreError as ClusterStoreError};
+use polis_storage::data::DataError;
+use polis_storage::{DiskError, JournalError, LoadError, StoreError, TwoGenerationsError};
+use polis_supervisor::{Cancelled, Context};
+
+use crate::failure::{Failure, chain};
+
+/// Pause before the first retry: long enough not to burn a processor, short enough that a passing fault costs nothing.
+const FIRST_RETRY: Duration = Duration::from_millis(200);
+
+/// Longest pause between retries, so that a cure shows within seconds.
+const LAST_RETRY: Duration = Duration::from_secs(5);
+
+/// What an error means for the node.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// It can pass or be cured: shown as this condition, and retried.
+    Curable {
+        /// Name of the condition.
+        condition: &'static str,
+        /// What is wrong, where and why.
+        message: String,
+        /// What would cure it.
+        hint: &'static str,
+    },
+    /// Nothing can be done without a human.
+    Final(Failure),
+}
+
+/// Why the work of the Manager ended before Running.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// The node is being stopped.
+    Cancelled,
+    /// The node has failed.
+    Failed(Failure),
+}
+
+impl From<Cancelled> for Ended {
+    fn from(_: Cancelled) -> Self {
+        Self::Cancelled
+    }
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+/// Repeats `operation` until it succeeds, with a growing pause. While it fails for a reason that can be cured, a condition says
+/// so.
+///
+/// # Errors
+///
+/// When its trouble is final, or the node is being stopped.
+pub(crate) async fn until_cured<T, F>(context: &Context, mut operation: impl FnMut() -> F) -> Result<T, Ended>
+where
+    F: Future<Output = Result<T, Trouble>>,
+{
+    let mut pause = FIRST_RETRY;
+    let mut raised: Option<&'static str> = None;
+    loop {
+        let outcome = context.unless_cancelled(operation()).await?;
+        let now = match &outcome {
+            Err(Trouble::Curable { condition, message, hint }) => {
+                tracing::warn!(condition, message, "this step cannot be done yet; it is tried again");
+                context.conditions().raise(condition, Severity::Error, message.clone(), *hint);
+                Some(*condition)
+            }
+            Err(Trouble::Final(_)) | Ok(_) => None,
+        };
+        if let Some(old) = raised
+            && now != Some(old)
+        {
+            context.conditions().clear(old);
+        }
+        raised = now;
+        match outcome {
+            Ok(value) => return Ok(value),
+            Err(Trouble::Final(failure)) => return Err(Ended::Failed(failure)),
+            Err(Trouble::Curable { .. }) => {
+                context.unless_cancelled(tokio::time::sleep(pause)).await?;
+                pause = (pause * 2).min(LAST_RETRY);
+            }
+        }
+    }
+}
+
+/// The trouble of an error that has a failed disk operation at its root, or is final.
+fn of_disk_or_final<E>(error: E, disk: impl FnOnce(&E) -> Option<&DiskError>, what: &'static str) -> Trouble
+where
+    E: Error + Send + Sync + 'static,
+{
+    let Some(disk) = disk(&error) else {
+        return Trouble::Final(Failure::Disk { what, source: error.into() });
+    };
+    let (condition, hint) = if disk.is_full() {
+        ("disk-full", "make room on this file system; the node goes on by itself")
+    } else if disk.is_forbidden() {
+        ("storage-not-writable", "give the node's user write permission there; the node goes on by itself")
+    } else {
+        ("storage-failing", "see to the disk; the node goes on by itself once it works")
+    };
+    Trouble::Curable { condition, message: chain(&error), hint }
+}
+
+impl From<JournalError> for Trouble {
+    fn from(error: JournalError) -> Self {
+        of_disk_or_final(error, JournalError::disk_error, "the enrolment journal cannot be used")
+    }
+}
+
+impl From<TwoGenerationsError> for Trouble {
+    fn from(error: TwoGenerationsError) -> Self {
+        of_disk_or_final(error, TwoGenerationsError::disk_error, "the roles of this node cannot be used")
+    }
+}
+
+impl From<LoadError> for Trouble {
+    fn from(error: LoadError) -> Self {
+        of_disk_or_final(error, LoadError::disk_error, "a file of this node cannot be used")
+    }
+}
+
+impl From<StoreError> for Trouble {
+    fn from(error: StoreError) -> Self {
+        of_disk_or_final(error, StoreError::disk_error, "a file of this node cannot be written")
+    }
+}
+
+impl From<DataError> for Trouble {
+    fn from(error: DataError) -> Self {
+        of_disk_or_final(error, DataError::disk_error, "the data partition cannot be used")
+    }
+}
+
+impl From<PeerPkiError> for Trouble {
+    fn from(error: PeerPkiError) -> Self {
+        of_disk_or_final(error, peer_pki_disk_error, "the credentials of the consensus member cannot be used")
+    }
+}
+
+const fn peer_pki_disk_error(error: &PeerPkiError) -> Option<&DiskError> {
+    match error {
+        PeerPkiError::Load { source } => source.disk_error(),
+        PeerPkiError::Store { source } => source.disk_error(),
+        PeerPkiError::Invalid { .. } | PeerPkiError::OtherNode { .. } => None,
+    }
+}
+
+impl From<ClusterStoreError> for Trouble {
+    fn from(error: ClusterStoreError) -> Self {
+        Self::Curable {
+            condition: "cluster-state-unavailable",
+            message: chain(&error),
+            hint: "see the conditions of the consensus member; the node goes on by itself once it answers",
+        }
+    }
+}
+
+impl From<BirthError> for Trouble {
+    fn from(error: BirthError) -> Self {
+        match error {
+            BirthError::Store(error) => error.into(),
+            error @ (BirthError::AnotherCluster { .. } | BirthError::Lost { .. } | BirthError::Damaged { .. }) => {
+                Self::Final(Failure::Disk { what: "the cluster's state cannot be used", source: error.into() })
+            }
+        }
+    }
+}

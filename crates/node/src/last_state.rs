@@ -1,0 +1,47 @@
+//! `last_state.json`: what can still be said of the node when it does not run.
+
+use polis_condition::Severity;
+use polis_control::{LastState, Status};
+use polis_manager::chain;
+use polis_storage::PlainFile;
+use polis_supervisor::{Context, RunnableResult};
+use tokio::sync::watch;
+
+/// Condition that is raised while the last state cannot be written.
+const CONDITION: &str = "last-state-not-written";
+
+/// Writes the status down after each transition: a runnable. It stops only after the last one is written.
+pub(crate) async fn keep(context: Context, file: PlainFile, mut status: watch::Receiver<Status>) -> RunnableResult {
+    context.healthy();
+    let mut written = None;
+    loop {
+        let now = status.borrow_and_update().clone();
+        let transition = (now.state, now.phase);
+        if written != Some(transition) {
+            write(&context, &file, now).await;
+            written = Some(transition);
+        }
+        tokio::select! {
+            biased;
+            changed = status.changed() => changed?,
+            cancelled = context.cancelled() => return Err(cancelled.into()),
+        }
+    }
+}
+
+/// The file is for people and decides nothing, so a failure to write it is only a condition.
+async fn write(context: &Context, file: &PlainFile, status: Status) {
+    let last = LastState { version: LastState::VERSION, status: Status { running: false, ..status } };
+    let mut bytes = serde_json::to_vec_pretty(&last).unwrap_or_default();
+    bytes.push(b'\n');
+    let target = file.clone();
+    match context.blocking(move || target.write(&bytes, "last-state")).await {
+        Ok(()) => context.conditions().clear(CONDITION),
+        Err(error) => context.conditions().raise(
+            CONDITION,
+            Severity::Warning,
+            format!("{} could not be written: {}", file.full_path().display(), chain(&error)),
+            "the node is not affected; see to the disk",
+        ),
+    }
+}

@@ -1,0 +1,277 @@
+//! [`Layout`]: the whole tree of a node's directories and files, declared once (metropolis.md C.1 to C.3).
+//!
+//! | path | content |
+//! |---|---|
+//! | `esp/polis/journal.0`, `.1` | the enrolment journal, sealed |
+//! | `esp/polis/parameters.pb` | node parameters that someone put there; read only |
+//! | `data/partition` | whose data partition this is; written last when formatting |
+//! | `data/etcd/data/` | etcd's own |
+//! | `data/etcd/credentials` | the peer certificates and keys |
+//! | `data/node/credentials` | the node's key and certificates |
+//! | `data/node/roles.0`, `.1` | the roles that the node last had |
+//! | `ephemeral/` | emptied at every start |
+//! | `ephemeral/control.sock` | where the local commands talk to the node |
+//! | `ephemeral/consensus/` | etcd's PEM files and its client socket |
+//! | `last_state.json` | what the node last said about itself, for whoever asks when it is not running |
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::disk::{Disk, DiskError};
+use crate::generations::Generations;
+use crate::journal::{JournalStore, Seal};
+use crate::path::DiskPath;
+use crate::placement::{Directory, EphemeralFile, Placement, PlacementError, PlainFile};
+use crate::records::{LocalRoles, NodeCredentials, PartitionMarker, PeerCredentials};
+use crate::stored::Stored;
+use crate::two_generations::TwoGenerations;
+
+/// The tree of one node.
+#[derive(Clone)]
+pub struct Layout {
+    /// The root itself.
+    pub directory: Directory,
+    /// What is, on a machine of its own, the EFI system partition.
+    pub esp: Esp,
+    /// What is, on a machine of its own, the data partition.
+    pub data: Data,
+    /// What is gone after a start.
+    pub ephemeral: Ephemeral,
+    /// What the node last said about itself.
+    pub last_state: PlainFile,
+}
+
+/// `esp`
+#[derive(Clone)]
+pub struct Esp {
+    /// `esp`
+    pub directory: Directory,
+    /// `esp/polis`
+    pub polis: EspPolis,
+}
+
+/// `esp/polis`
+#[derive(Clone)]
+pub struct EspPolis {
+    /// `esp/polis`
+    pub directory: Directory,
+    /// `esp/polis/journal.0` and `.1`
+    pub journal: Generations,
+    /// `esp/polis/parameters.pb`
+    pub parameters: PlainFile,
+}
+
+/// `data`
+#[derive(Clone)]
+pub struct Data {
+    /// `data`
+    pub directory: Directory,
+    /// `data/partition`
+    pub partition: Stored<PartitionMarker>,
+    /// `data/etcd`
+    pub etcd: DataEtcd,
+    /// `data/node`
+    pub node: DataNode,
+}
+
+/// `data/etcd`
+#[derive(Clone)]
+pub struct DataEtcd {
+    /// `data/etcd`
+    pub directory: Directory,
+    /// `data/etcd/data`
+    pub data: Directory,
+    /// `data/etcd/credentials`
+    pub credentials: Stored<PeerCredentials>,
+}
+
+/// `data/node`
+#[derive(Clone)]
+pub struct DataNode {
+    /// `data/node`
+    pub directory: Directory,
+    /// `data/node/credentials`
+    pub credentials: Stored<NodeCredentials>,
+    /// `data/node/roles.0` and `.1`
+    pub roles: TwoGenerations<LocalRoles>,
+}
+
+/// `ephemeral`
+#[derive(Clone)]
+pub struct Ephemeral {
+    /// `ephemeral`
+    pub directory: Directory,
+    /// `ephemeral/control.sock`
+    pub control_socket: EphemeralFile,
+    /// `ephemeral/consensus`
+    pub consensus: EphemeralConsensus,
+}
+
+/// `ephemeral/consensus`, the working directory of etcd.
+#[derive(Clone)]
+pub struct EphemeralConsensus {
+    /// `ephemeral/consensus`
+    pub directory: Directory,
+    /// `ephemeral/consensus/client.sock:0`: etcd takes its address as `unix://client.sock:0`, host and port, and names
+    /// the file so.
+    pub client_socket: EphemeralFile,
+    /// `ephemeral/consensus/peer-ca.pem`
+    pub peer_ca: EphemeralFile,
+    /// `ephemeral/consensus/peer-crl`
+    pub peer_crl: EphemeralFile,
+    /// `ephemeral/consensus/peer-certificate.pem`
+    pub peer_certificate: EphemeralFile,
+    /// `ephemeral/consensus/peer-key.pem`
+    pub peer_key: EphemeralFile,
+}
+
+impl Layout {
+    /// The tree on this disk. Nothing is made or looked at yet.
+    ///
+    /// # Panics
+    ///
+    /// Never: the tree does not depend on the disk, and a test places it.
+    #[must_use]
+    pub fn new(disk: Arc<dyn Disk>) -> Self {
+        Self::place(&mut Placement::new(disk)).expect("the declared tree is valid")
+    }
+
+    fn place(placement: &mut Placement) -> Result<Self, PlacementError> {
+        let root = placement.root();
+        let esp = placement.directory(&root, "esp")?;
+        let esp_polis = placement.directory(&esp, "polis")?;
+        let data = placement.directory(&root, "data")?;
+        let data_etcd = placement.directory(&data, "etcd")?;
+        let data_node = placement.directory(&data, "node")?;
+        let ephemeral = placement.directory(&root, "ephemeral")?;
+        let consensus = placement.directory(&ephemeral, "consensus")?;
+        Ok(Self {
+            esp: Esp {
+                polis: EspPolis {
+                    journal: placement.journal(&esp_polis, "journal")?,
+                    parameters: placement.plain_file(&esp_polis, "parameters.pb")?,
+                    directory: esp_polis,
+                },
+                directory: esp,
+            },
+            data: Data {
+                partition: placement.stored(&data, "partition")?,
+                etcd: DataEtcd {
+                    data: placement.directory(&data_etcd, "data")?,
+                    credentials: placement.stored(&data_etcd, "credentials")?,
+                    directory: data_etcd,
+                },
+                node: DataNode {
+                    credentials: placement.stored(&data_node, "credentials")?,
+                    roles: placement.two_generations(&data_node, "roles")?,
+                    directory: data_node,
+                },
+                directory: data,
+            },
+            ephemeral: Ephemeral {
+                control_socket: placement.ephemeral_file(&ephemeral, "control.sock")?,
+                consensus: EphemeralConsensus {
+                    client_socket: placement.ephemeral_file(&consensus, "client.sock:0")?,
+                    peer_ca: placement.ephemeral_file(&consensus, "peer-ca.pem")?,
+                    peer_crl: placement.ephemeral_file(&consensus, "peer-crl")?,
+                    peer_certificate: placement.ephemeral_file(&consensus, "peer-certificate.pem")?,
+                    peer_key: placement.ephemeral_file(&consensus, "peer-key.pem")?,
+                    directory: consensus,
+                },
+                directory: ephemeral,
+            },
+            last_state: placement.plain_file(&root, "last_state.json")?,
+            directory: root,
+        })
+    }
+
+    /// The directories below the root that are FAT on a machine of its own: there, a power cut may leave a rename half
+    /// done.
+    #[must_use]
+    pub fn fat_directories(&self) -> Vec<DiskPath> {
+        vec![self.esp.directory.path().clone()]
+    }
+
+    /// The store of the enrolment journal. It can be read before anything is made.
+    #[must_use]
+    pub fn journal_store(&self, seal: Arc<dyn Seal>) -> JournalStore {
+        JournalStore::new(self.esp.polis.journal.clone(), seal)
+    }
+
+    /// What each start does before it writes anything: makes `esp/polis` durably, sweeps stale temporaries outside the
+    /// data partition, and empties `ephemeral`. Returns what was swept. The data partition is made and swept by its
+    /// backend ([`crate::data::DataPartition`]).
+    ///
+    /// # Errors
+    ///
+    /// When the disk fails.
+    pub fn prepare_start(&self) -> Result<Vec<PathBuf>, DiskError> {
+        self.esp.directory.create("layout/esp")?;
+        self.esp.polis.directory.create("layout/esp/polis")?;
+        self.ephemeral.directory.create_ephemeral()?;
+        self.ephemeral.directory.clear()?;
+        self.ephemeral.consensus.directory.create_ephemeral()?;
+        let mut swept = self.directory.sweep()?;
+        swept.extend(self.esp.directory.sweep()?);
+        swept.extend(self.esp.polis.directory.sweep()?);
+        Ok(swept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulation::SimulatedDisk;
+
+    fn placement() -> Placement {
+        Placement::new(Arc::new(SimulatedDisk::default()))
+    }
+
+    #[test]
+    fn the_tree_is_valid_and_is_the_documented_one() {
+        let mut placement = placement();
+        Layout::place(&mut placement).unwrap();
+        let mut paths: Vec<&str> = placement.taken().iter().map(DiskPath::as_str).collect();
+        paths.sort_unstable();
+        let expected = [
+            "data",
+            "data/etcd",
+            "data/etcd/credentials",
+            "data/etcd/data",
+            "data/node",
+            "data/node/credentials",
+            "data/node/roles.0",
+            "data/node/roles.1",
+            "data/partition",
+            "ephemeral",
+            "ephemeral/consensus",
+            "ephemeral/consensus/client.sock:0",
+            "ephemeral/consensus/peer-ca.pem",
+            "ephemeral/consensus/peer-certificate.pem",
+            "ephemeral/consensus/peer-crl",
+            "ephemeral/consensus/peer-key.pem",
+            "ephemeral/control.sock",
+            "esp",
+            "esp/polis",
+            "esp/polis/journal.0",
+            "esp/polis/journal.1",
+            "esp/polis/parameters.pb",
+            "last_state.json",
+        ];
+        assert_eq!(paths, expected);
+    }
+
+    #[test]
+    fn a_place_is_given_once_and_only_to_a_name() {
+        let mut placement = placement();
+        let root = placement.root();
+        let directory = placement.directory(&root, "a").unwrap();
+        for name in ["", "a/b", "..", "."] {
+            assert!(matches!(placement.directory(&root, name).err(), Some(PlacementError::Name(_))), "{name:?}");
+        }
+        let taken = |path: &str| Some(PlacementError::Taken { path: DiskPath::parse(path).unwrap() });
+        assert_eq!(placement.plain_file(&root, "a").err(), taken("a"));
+        placement.plain_file(&directory, "roles.1").unwrap();
+        assert_eq!(placement.two_generations::<LocalRoles>(&directory, "roles").err(), taken("a/roles.1"));
+    }
+}

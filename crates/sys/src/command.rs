@@ -1,0 +1,93 @@
+//! What is to be started, and why it could not be.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Where one output stream of a child goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// To `/dev/null`.
+    Discard,
+    /// To a pipe that the [`ChildProcess`](crate::ChildProcess) gives the reading end of.
+    Pipe,
+}
+
+/// A program to be started as a child process.
+#[derive(Clone, Debug)]
+pub struct Command {
+    /// Absolute path of the program. No search in `PATH`: what runs must not depend on an inherited environment.
+    pub program: PathBuf,
+    /// The arguments after the program's name.
+    pub arguments: Vec<OsString>,
+    /// The complete environment of the child: nothing is inherited.
+    pub environment: Vec<(OsString, OsString)>,
+    /// The directory the child starts in; `None` is `/`.
+    pub working_directory: Option<PathBuf>,
+    /// Where its standard output goes.
+    pub standard_output: Output,
+    /// Where its standard error goes.
+    pub standard_error: Output,
+}
+
+/// Why a child process could not be started. No child is left behind in any of these cases.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// The program's path is not absolute.
+    #[error("cannot start {}: the path of a program must be absolute, no search path is used", program.display())]
+    RelativeProgram {
+        /// The path that was given.
+        program: PathBuf,
+    },
+    /// The working directory is missing or is not a directory that may be entered.
+    #[error("cannot start {} in the directory {}", program.display(), directory.display())]
+    WorkingDirectory {
+        /// The program that was to be started.
+        program: PathBuf,
+        /// The directory it was to be started in.
+        directory: PathBuf,
+        /// What the system said about the directory.
+        #[source]
+        source: io::Error,
+    },
+    /// The system refused to make the process or to execute the program.
+    #[error("cannot start {}", program.display())]
+    Execute {
+        /// The program that was to be started.
+        program: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The child was made, but the handle to wait for it was not; it was killed.
+    #[error("cannot watch the process made for {}, so it was killed", program.display())]
+    Watch {
+        /// The program that was to be started.
+        program: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The one thread that makes children could not be made, or a full queue of requests waits before it.
+    #[error("cannot start {}: {reason}", program.display())]
+    Spawner {
+        /// The program that was to be started.
+        program: PathBuf,
+        /// What keeps the spawner from doing it.
+        reason: &'static str,
+    },
+}
+
+impl SpawnError {
+    /// The program that was to be started.
+    #[must_use]
+    pub fn program(&self) -> &Path {
+        match self {
+            Self::RelativeProgram { program }
+            | Self::WorkingDirectory { program, .. }
+            | Self::Execute { program, .. }
+            | Self::Watch { program, .. }
+            | Self::Spawner { program, .. } => program,
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The one thread that makes child processes.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::{self, Stdio};
+use std::sync::OnceLock;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread;
+
+use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, set_parent_process_death_signal};
+
+use crate::child::ChildProcess;
+use crate::command::{Command, Output, SpawnError};
+
+/// Requests that wait for the spawner. Making a process takes about a millisecond, and a node has a handful.
+const QUEUE: usize = 256;
+
+type Reply = Box<dyn FnOnce(Result<ChildProcess, SpawnError>) + Send>;
+
+struct Request {
+    command: Command,
+    reply: Reply,
+}
+
+/// Starts a child process on the spawner's thread and calls `reply` there with the result.
+///
+/// Never blocks. `reply` must be quick: every other request waits for it. It is always called exactly once. A
+/// [`ChildProcess`] that `reply` drops is killed.
+pub fn spawn(command: Command, reply: impl FnOnce(Result<ChildProcess, SpawnError>) + Send + 'static) {
+    static SPAWNER: OnceLock<Option<SyncSender<Request>>> = OnceLock::new();
+    let spawner = SPAWNER.get_or_init(|| {
+        let (sender, receiver) = sync_channel(QUEUE);
+        thread::Builder::new().name("process-spawner".into()).spawn(move || run(&receiver)).ok().map(|_| sender)
+    });
+    let request = Request { command, reply: Box::new(reply) };
+    let (request, reason) = match spawner {
+        None => (request, "the thread that starts processes could not be made"),
+        Some(sender) => match sender.try_send(request) {
+            Ok(()) => return,
+            Err(TrySendError::Full(request)) => (request, "too many processes are being started at this moment"),
+            Err(TrySendError::Disconnected(request)) => (request, "the thread that starts processes has ended"),
+        },
+    };
+    (request.reply)(Err(SpawnError::Spawner { program: request.command.program, reason }));
+}
+
+/// The spawner's thread. It must never end while the process lives: its end would kill all children.
+fn run(receiver: &Receiver<Request>) {
+    while let Ok(Request { command, reply }) = receiver.recv() {
+        // A panic of the reply is the caller's fault and must not end this thread.
+        let _ = catch_unwind(AssertUnwindSafe(|| reply(start(command))));
+    }
+}
+
+fn start(command: Command) -> Result<ChildProcess, SpawnError> {
+    let program = command.program;
+    if !program.is_absolute() {
+        return Err(SpawnError::RelativeProgram { program });
+    }
+    let directory = command.working_directory.unwrap_or_else(|| "/".into());
+    let mut builder = process::Command::new(&program);
+    builder
+        .args(command.arguments)
+        .env_clear()
+        .envs(command.environment)
+        .current_dir(&directory)
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(stdio(command.standard_output))
+        .stderr(stdio(command.standard_error));
+    let parent = process::id();
+    // SAFETY: between fork and exec only async-signal-safe work is allowed. The closure makes two system calls and
+    // builds errors from numbers: it neither allocates nor takes a lock.
+    unsafe {
+        builder.pre_exec(move || die_with_parent(parent));
+    }
+    let mut child = match builder.spawn() {
+        Ok(child) => child,
+        Err(source) => {
+            // The system does not say whether it meant the program or the directory.
+            return Err(match std::fs::read_dir(&directory) {
+                Err(source) => SpawnError::WorkingDirectory { program, directory, source },
+                Ok(_) => SpawnError::Execute { program, source },
+            });
+        }
+    };
+    let pidfd = i32::try_from(child.id())
+        .ok()
+        .and_then(Pid::from_raw)
+        .ok_or_else(|| io::Error::other("the process id is out of range"))
+        .and_then(|pid| Ok((pid, pidfd_open(pid, PidfdFlags::empty())?)));
+    match pidfd {
+        Ok((pid, pidfd)) => Ok(ChildProcess::new(
+            pid,
+            pidfd,
+            child.stdout.take().map(OwnedFd::from),
+            child.stderr.take().map(OwnedFd::from),
+        )),
+        Err(source) => {
+            // It was made a moment ago and is not reaped, so it can be killed and waited for; errors leave nothing.
+            let _ = child.kill();
+            let _ = child.wait();
+            Err(SpawnError::Watch { program, source })
+        }
+    }
+}
+
+/// Runs in the child before exec: asks for SIGKILL when the spawner's thread ends, then makes sure that it has not
+/// ended already, because the signal is only sent for an end after the request.
+fn die_with_parent(parent: u32) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    let known = getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
+    if known == Some(parent) {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(rustix::io::Errno::SRCH.raw_os_error()))
+    }
+}
+
+fn stdio(output: Output) -> Stdio {
+    match output {
+        Output::Discard => Stdio::null(),
+        Output::Pipe => Stdio::piped(),
+    }
+}

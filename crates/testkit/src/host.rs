@@ -1,0 +1,253 @@
+//! A node as a real process, on an address and in a directory of its own.
+
+use std::ffi::OsStr;
+use std::io::{BufRead as _, BufReader};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use polis_control::{Client, NodeState, Status};
+use tempfile::TempDir;
+
+use crate::address::TestAddress;
+use crate::etcd;
+
+/// How long a test waits for what should take well under a second: long enough for a loaded machine, short enough that a
+/// hang is seen.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A place for a node: a root directory and an address that belong to one test.
+#[derive(Debug)]
+pub struct Host {
+    /// The `polis` binary.
+    pub binary: PathBuf,
+    /// Address of the node.
+    pub address: TestAddress,
+    directory: TempDir,
+}
+
+/// A node that was started. Dropping it kills it.
+#[derive(Debug)]
+pub struct NodeProcess {
+    child: Child,
+    root: PathBuf,
+    log: Arc<Mutex<String>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Host {
+    /// Makes a place for a node that will run `binary`.
+    ///
+    /// # Panics
+    ///
+    /// When there is no temporary directory to be had.
+    #[must_use]
+    pub fn new(binary: impl Into<PathBuf>) -> Self {
+        let directory = tempfile::Builder::new().prefix("polis-test-").tempdir().expect("a temporary directory");
+        Self { binary: binary.into(), address: TestAddress::claim(), directory }
+    }
+
+    /// A directory beside the root, for files of the test.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Root directory of the node. The node makes it.
+    #[must_use]
+    pub fn root(&self) -> PathBuf {
+        self.directory.path().join("root")
+    }
+
+    /// Address of the node.
+    #[must_use]
+    pub const fn ip(&self) -> IpAddr {
+        self.address.ip
+    }
+
+    /// Puts a parameters file beside the root.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be written.
+    pub fn write_parameters(&self, bytes: &[u8]) -> PathBuf {
+        let path = self.directory.path().join("parameters.pb");
+        std::fs::write(&path, bytes).expect("the parameters can be written");
+        path
+    }
+
+    /// The command that runs the node; add arguments and environment to it.
+    #[must_use]
+    pub fn command(&self) -> Command {
+        self.command_with_etcd(&etcd::binary())
+    }
+
+    /// The command that runs the node with another etcd.
+    #[must_use]
+    pub fn command_with_etcd(&self, etcd: &Path) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.args(["node", "run", "--root"]).arg(self.root());
+        command.arg("--address").arg(self.ip().to_string());
+        command.arg("--etcd").arg(etcd);
+        command
+    }
+
+    /// Runs another command of `polis` to its end.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be started.
+    pub fn polis<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> std::process::Output {
+        Command::new(&self.binary).args(arguments).stdin(Stdio::null()).output().expect("polis can be started")
+    }
+
+    /// Starts a command made by [`Host::command`].
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be started.
+    #[must_use]
+    pub fn spawn(&self, mut command: Command) -> NodeProcess {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("polis can be started");
+        let stderr = child.stderr.take().expect("stderr is piped");
+        let log = Arc::new(Mutex::new(String::new()));
+        let writer = log.clone();
+        let reader = std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                let mut log = writer.lock().unwrap_or_else(PoisonError::into_inner);
+                log.push_str(&line);
+                log.push('\n');
+            }
+        });
+        NodeProcess { child, root: self.root(), log, reader: Some(reader) }
+    }
+
+    /// Starts the node with a parameters file.
+    #[must_use]
+    pub fn start(&self, parameters: &Path) -> NodeProcess {
+        let mut command = self.command();
+        command.arg("--parameters").arg(parameters);
+        self.spawn(command)
+    }
+}
+
+impl NodeProcess {
+    /// Process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What the node has logged so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until the node's status satisfies `wanted` and returns that status.
+    ///
+    /// # Panics
+    ///
+    /// When the node ends or [`PATIENCE`] runs out first, with the last status and the log.
+    pub fn wait(&mut self, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
+        let deadline = Instant::now() + PATIENCE;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let mut last = None;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait().expect("the child can be waited for") {
+                panic!("the node ended ({status}) instead of: {what}; last {last:?}; its log:\n{}", self.final_log());
+            }
+            let follow = async {
+                let mut client = Client::connect(&self.root, true).await.ok()?;
+                loop {
+                    let status = client.next().await.ok()?;
+                    let found = wanted(&status);
+                    last = Some(status);
+                    if found {
+                        return last.clone();
+                    }
+                }
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if let Ok(Some(status)) = runtime.block_on(async { tokio::time::timeout(left, follow).await }) {
+                return status;
+            }
+            // The socket is not there yet, or the node is just going away: look again in a moment.
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        panic!("the node did not come to: {what}; last {last:?}; its log:\n{}", self.log());
+    }
+
+    /// Waits for a state.
+    pub fn wait_state(&mut self, state: NodeState) -> Status {
+        self.wait(state.name(), |status| status.state == state)
+    }
+
+    /// Waits for a condition to be raised.
+    pub fn wait_condition(&mut self, name: &str) -> Status {
+        self.wait(name, |status| status.conditions.iter().any(|condition| condition.name == name))
+    }
+
+    /// Waits for the node to end by itself.
+    ///
+    /// # Panics
+    ///
+    /// When it does not within [`PATIENCE`].
+    pub fn wait_exit(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait().expect("the child can be waited for") {
+                if let Some(reader) = self.reader.take() {
+                    reader.join().expect("the log can be read");
+                }
+                return status;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        panic!("the node did not end; its log:\n{}", self.log());
+    }
+
+    /// Ends the node with SIGKILL.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be waited for.
+    pub fn kill(mut self) {
+        self.child.kill().expect("a child can be killed");
+        self.wait_exit();
+    }
+
+    /// Ends the node with SIGTERM, as an operator would.
+    ///
+    /// # Panics
+    ///
+    /// When it does not end.
+    pub fn stop(mut self) -> ExitStatus {
+        let id = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("a child can be signalled");
+        self.wait_exit()
+    }
+
+    fn final_log(&mut self) -> String {
+        if let Some(reader) = self.reader.take() {
+            reader.join().expect("the log can be read");
+        }
+        self.log()
+    }
+}
+
+impl Drop for NodeProcess {
+    fn drop(&mut self) {
+        // Both fail only for a child that has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
