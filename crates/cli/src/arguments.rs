@@ -33,11 +33,11 @@ pub(crate) use parameters::{
     long_about = "Polis turns machines into a cluster that survives what happens to machines: kills, power cuts, new \
                   addresses, lost disks. One binary is the node and the commands to look after it.",
     after_help = "Examples:\n  \
-                  polis dev up                                 try it: a cluster of one node on this machine, without root\n  \
-                  polis node status --root DIR                 what a node says about itself\n  \
-                  polis parameters bootstrap --help            make the file that tells a machine to create a cluster\n\n\
-                  Exit codes: 0 done; 1 failed; 2 wrong usage, or something is missing (the message says how to get it);\n\
-                  3 refused, because it would endanger the cluster.",
+                  polis dev up                      a cluster of one node on this machine\n  \
+                  polis node status --root DIR      what a node says about itself\n  \
+                  polis parameters bootstrap -h     tell a machine to create a cluster\n\n\
+                  Exit codes: 0 done; 1 failed; 2 wrong usage, or something is missing (the message\n\
+                  says how to get it); 3 refused, because it would endanger the cluster.",
     arg_required_else_help = true,
     subcommand_required = true
 )]
@@ -59,7 +59,6 @@ enum TopCommand {
     Parameters(ParametersArguments),
     /// The key of the cluster's owner
     Owner(OwnerArguments),
-    /// A cluster on this machine, for trying Polis
     Dev(DevArguments),
     /// Print the completion script for a shell
     Completion(CompletionArguments),
@@ -156,7 +155,9 @@ mod tests {
     #[test]
     fn node_run_leads_to_the_node_and_the_rest_to_commands() {
         let parse = |line: &str| Arguments::try_parse_from(line.split(' ')).map(Invocation::from);
-        let run = parse("polis node run --root /r --parameters p --address 127.1.2.3 --etcd e --etcd-unsafe-version --log json");
+        let run = parse(
+            "polis node run --root /r --parameters p --address 127.1.2.3 --etcd e --etcd-unsafe-version --log json",
+        );
         match run.unwrap() {
             Invocation::RunNode(options) => {
                 assert_eq!(options.root, std::path::Path::new("/r"));

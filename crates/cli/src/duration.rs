@@ -47,7 +47,8 @@ mod tests {
 
     #[test]
     fn what_people_write() {
-        let check = |text: &str, milliseconds: u64| assert_eq!(parse(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+        let check =
+            |text: &str, milliseconds: u64| assert_eq!(parse(text), Ok(Duration::from_millis(milliseconds)), "{text}");
         check("0", 0);
         check("5", 5_000);
         check("90s", 90_000);

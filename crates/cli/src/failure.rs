@@ -8,7 +8,7 @@ use crate::view::Paint;
 
 /// Exit codes other than 0 (`cli.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Exit {
+pub enum Exit {
     /// It was tried and did not work.
     Failed = 1,
     /// Wrong usage, or a prerequisite is missing.
@@ -44,6 +44,11 @@ impl Failure {
             Some(source) => failure.because(source),
             None => failure,
         }
+    }
+
+    /// An error of another part of the program.
+    pub(crate) fn with_exit(error: &dyn Error, hint: Option<&str>, exit: Exit) -> Self {
+        Self { exit, hint: hint.map(str::to_owned), ..Self::of(error) }
     }
 
     /// Adds `error` and its whole chain as causes.

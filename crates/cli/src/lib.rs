@@ -26,8 +26,14 @@ mod view;
 use std::process::ExitCode;
 
 pub use arguments::{Command, Invocation, LogFormat, NodeRunOptions};
+pub use failure::Exit;
 
 use arguments::Action;
+
+/// Shows an error of `node run` as all commands show theirs, with its causes and what to do next, and gives its exit code.
+pub fn show_error(error: &dyn std::error::Error, hint: Option<&str>, exit: Exit) -> ExitCode {
+    failure::Failure::with_exit(error, hint, exit).show()
+}
 
 /// Runs `command` to its end and shows its result or its error.
 pub fn run(command: Command) -> ExitCode {

@@ -11,7 +11,8 @@ pub(crate) fn run(arguments: &ManualArguments) -> Result<ExitCode, Failure> {
     match &arguments.dir {
         Some(directory) => {
             let failed = |error: std::io::Error| {
-                Failure::failed(format!("the manual pages could not be written to {}", directory.display())).because(&error)
+                Failure::failed(format!("the manual pages could not be written to {}", directory.display()))
+                    .because(&error)
             };
             std::fs::create_dir_all(directory).map_err(failed)?;
             clap_mangen::generate_to(definition, directory).map_err(failed)?;

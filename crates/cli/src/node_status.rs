@@ -47,7 +47,8 @@ pub(crate) fn run(arguments: &NodeStatusArguments) -> Result<ExitCode, Failure> 
 /// A runtime for the few things that a command waits for: one thread is enough.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    built.map_err(|error| Failure::failed("this process could not get what it needs to wait for a node").because(&error))
+    built
+        .map_err(|error| Failure::failed("this process could not get what it needs to wait for a node").because(&error))
 }
 
 /// Why a node's status is not known.

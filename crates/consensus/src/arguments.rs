@@ -228,6 +228,9 @@ mod tests {
         ] {
             assert_eq!(flag(&member(), name).as_deref(), Some(value), "{name}");
         }
-        assert_eq!(environment("http://p@127.0.0.1:1".into())[0], ("HTTPS_PROXY".into(), "http://p@127.0.0.1:1".into()));
+        assert_eq!(
+            environment("http://p@127.0.0.1:1".into())[0],
+            ("HTTPS_PROXY".into(), "http://p@127.0.0.1:1".into())
+        );
     }
 }

@@ -134,11 +134,12 @@ impl EtcdBinary {
     /// When the program cannot be run, or has a version that is not accepted.
     pub async fn verify(&self) -> Result<Version, EtcdBinaryError> {
         let not_runnable = |source: BoxError| EtcdBinaryError::NotRunnable { path: self.path.clone(), source };
-        let stamp = Stamp::of(&self.path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => {
+        let stamp = Stamp::of(&self.path).map_err(|error| {
+            if error.kind() == io::ErrorKind::NotFound {
                 EtcdBinaryError::Missing { place: format!("there is no file {}", self.path.display()) }
+            } else {
+                not_runnable(error.into())
             }
-            _ => not_runnable(error.into()),
         })?;
         let known = *self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let version = match known {
@@ -163,7 +164,9 @@ impl EtcdBinary {
         let path = self.path.display();
         match judge(version) {
             Verdict::Good => tracing::info!("etcd {version} at {path}"),
-            Verdict::Untested => tracing::warn!("etcd {version} at {path} is accepted, but Polis was not tested with it"),
+            Verdict::Untested => {
+                tracing::warn!("etcd {version} at {path} is accepted, but Polis was not tested with it")
+            }
             Verdict::Refused(reason) if self.allow_unsafe_version => {
                 tracing::warn!("etcd {version} at {path} is used because --etcd-unsafe-version was given: {reason}");
             }

@@ -188,9 +188,8 @@ impl Runnable for Consensus {
             })?;
             let observed = Arc::clone(&inner);
             context.run("observer", move |context: Context| crate::observer::run(Arc::clone(&observed), context))?;
-            context.run("member", move |context: Context| {
-                crate::member::run(Arc::clone(&inner), log.clone(), context)
-            })?;
+            context
+                .run("member", move |context: Context| crate::member::run(Arc::clone(&inner), log.clone(), context))?;
             context.healthy();
             Err(context.cancelled().await.into())
         })

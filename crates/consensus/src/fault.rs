@@ -25,16 +25,8 @@ pub(crate) const NO_LEADER: &str = "consensus-no-leader";
 pub(crate) const DISK_FULL: &str = "consensus-disk-full";
 
 /// All conditions that this crate raises.
-pub(crate) const ALL_CONDITIONS: [&str; 8] = [
-    PORT_TAKEN,
-    ADDRESS_NOT_HERE,
-    ETCD_UNUSABLE,
-    DATA_MISSING,
-    ETCD_EXITING,
-    ETCD_HANGING,
-    NO_LEADER,
-    DISK_FULL,
-];
+pub(crate) const ALL_CONDITIONS: [&str; 8] =
+    [PORT_TAKEN, ADDRESS_NOT_HERE, ETCD_UNUSABLE, DATA_MISSING, ETCD_EXITING, ETCD_HANGING, NO_LEADER, DISK_FULL];
 
 /// Something that is wrong. Each is raised as a condition and cleared when it is cured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,7 +116,9 @@ impl Fault {
             Self::PortTaken(_) => {
                 "End the program that listens there (`ss -ltnp` names it), or give this node an address of its own."
             }
-            Self::AddressNotHere { .. } => "Give the address to an interface, or start the node with an address it has.",
+            Self::AddressNotHere { .. } => {
+                "Give the address to an interface, or start the node with an address it has."
+            }
             Self::EtcdUnusable(_) => "Cure what the message names; the start is tried again by itself.",
             Self::DataMissing(_) => "Make the data available again (is the right disk mounted?); nothing was changed.",
             Self::EtcdExiting { .. } => "The log of etcd says more; the start is tried again by itself.",

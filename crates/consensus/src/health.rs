@@ -20,6 +20,16 @@ pub const HANGING_AFTER: Duration = Duration::from_secs(8);
 /// network timing.
 pub const LEADERLESS_AFTER: Duration = Duration::from_secs(3);
 
+/// Time between two checks while there is a member that has not started or has no vote: that changes without a line in
+/// the logs of the others.
+const UNSETTLED_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a complaint about a full disk counts in a run that goes on all the same.
+const DISK_FULL_FOR: Duration = Duration::from_secs(60);
+
+/// Checks after which the members are listed again although no log line gave a reason: once a minute.
+const CHECKS_BETWEEN_LISTS: u32 = 12;
+
 /// What is known about the child process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Child {
@@ -39,14 +49,16 @@ pub(crate) struct Run {
     pub(crate) serving: bool,
     /// Since when it has been looking for a leader, by its log.
     pub(crate) electing_since: Option<Instant>,
-    /// It has complained about a full disk.
-    pub(crate) no_space: bool,
+    /// When it has last complained about a full disk.
+    pub(crate) no_space_at: Option<Instant>,
+    /// It has answered a check.
+    pub(crate) has_answered: bool,
 }
 
 impl Run {
     /// A run of which nothing is known yet.
     pub(crate) const fn new(started: Instant) -> Self {
-        Self { process_id: None, started, serving: false, electing_since: None, no_space: false }
+        Self { process_id: None, started, serving: false, electing_since: None, no_space_at: None, has_answered: false }
     }
 }
 
@@ -58,7 +70,8 @@ pub(crate) struct Answer {
     /// 0 is none.
     pub(crate) leader: u64,
     pub(crate) raft_term: u64,
-    pub(crate) members: Vec<Member>,
+    /// `None` when it was not asked or does not tell.
+    pub(crate) members: Option<Vec<Member>>,
     /// A linearizable read was answered, now or earlier in this run.
     pub(crate) has_read: bool,
     /// etcd's alarm about its quota.
@@ -73,10 +86,12 @@ const ALMOST_READY_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) struct Health {
     /// The run that this is about, by its start.
     run: Option<Instant>,
-    /// The disk was full in this run or an earlier one, and etcd was not ready on another since. It outlasts a run: etcd
-    /// dies of a full disk.
+    /// The disk was full in this run or an earlier one, and that is not known to be over. It outlasts a run: etcd dies of
+    /// a full disk.
     disk_was_full: bool,
     last_answer: Option<(Instant, Answer)>,
+    /// The members as last told, at which count of hints, and how many checks ago.
+    members: Option<(Vec<Member>, u64, u32)>,
     leaderless_since: Option<Instant>,
 }
 
@@ -90,25 +105,46 @@ pub(crate) struct Verdict {
 }
 
 impl Health {
-    /// Takes in the state of the child and, if one was made, the outcome of a check.
-    pub(crate) fn observe(&mut self, now: Instant, child: &Child, checked: Option<Option<Answer>>, data: &str) -> Verdict {
+    /// Forgets what was known about an earlier run.
+    pub(crate) fn enter(&mut self, child: &Child) {
         let started = child.run.as_ref().map(|run| run.started);
         if self.run != started {
             *self = Self { run: started, disk_was_full: self.disk_was_full, ..Self::default() };
         }
+    }
+
+    /// Whether the next check should ask for the members.
+    pub(crate) fn wants_members(&self, child: &Child) -> bool {
+        self.members
+            .as_ref()
+            .is_none_or(|(_, hints, age)| *hints != child.hints || *age >= CHECKS_BETWEEN_LISTS || !self.is_settled())
+    }
+
+    /// Takes in the state of the child and, if one was made, the outcome of a check.
+    pub(crate) fn observe(
+        &mut self,
+        now: Instant,
+        child: &Child,
+        checked: Option<Option<Answer>>,
+        data: &str,
+    ) -> Verdict {
+        self.enter(child);
         let Some(run) = &child.run else {
-            return Verdict { phase: Phase::Down, faults: self.disk_full(None, data).into_iter().collect(), again_at: None };
+            return Verdict { phase: Phase::Down, faults: self.disk_full(data).into_iter().collect(), again_at: None };
         };
         if let Some(Some(answer)) = checked {
+            self.members = match (&answer.members, self.members.take()) {
+                (Some(members), _) => Some((members.clone(), child.hints, 0)),
+                (None, known) => known.map(|(members, hints, age)| (members, hints, age + 1)),
+            };
             self.leaderless_since = if answer.leader == 0 { self.leaderless_since.or(Some(now)) } else { None };
             self.last_answer = Some((now, answer));
         }
-        self.disk_was_full |= run.no_space;
-        let verdict = self.judge(now, run, data);
-        if verdict.phase == Phase::Ready && !run.no_space {
-            self.disk_was_full = false;
-        }
-        verdict
+        let phase = self.phase(now, run);
+        // A run that is ready and has not complained lately has found room.
+        let complains = run.no_space_at.is_some_and(|at| now.saturating_duration_since(at) < DISK_FULL_FOR);
+        self.disk_was_full = complains || (self.disk_was_full || run.no_space_at.is_some()) && phase != Phase::Ready;
+        self.judge(now, phase, run, data)
     }
 
     /// Whether a linearizable read was answered in this run.
@@ -125,35 +161,68 @@ impl Health {
         self.last_answer.as_ref().map(|(_, answer)| answer)
     }
 
-    fn judge(&self, now: Instant, run: &Run, data: &str) -> Verdict {
-        let heard = self.last_answer.as_ref().map_or(run.started, |(at, _)| *at);
-        // Without a quorum, an etcd that was just started serves nobody: that is no hanging.
-        let electing = if self.last_answer.is_none() { run.electing_since } else { self.leaderless_since };
-        let hanging = now.saturating_duration_since(heard) >= HANGING_AFTER && !(self.last_answer.is_none() && electing.is_some());
-        let leaderless = electing.is_some_and(|since| now.saturating_duration_since(since) >= LEADERLESS_AFTER);
-        let phase = match self.answer() {
-            _ if hanging => Phase::Hanging,
-            None if leaderless => Phase::Leaderless,
+    fn members(&self) -> &[Member] {
+        self.members.as_ref().map_or(&[], |(members, ..)| members)
+    }
+
+    /// Whether every member has started and has a vote.
+    fn is_settled(&self) -> bool {
+        self.members().iter().all(|member| member.is_started && !member.is_learner)
+    }
+
+    /// Whether this member is listed, with a name and a vote.
+    fn is_voter(&self, id: u64) -> bool {
+        self.members().iter().any(|member| member.id == id && member.is_started && !member.is_learner)
+    }
+
+    /// When etcd was last heard of.
+    fn heard(&self, run: &Run) -> Instant {
+        self.last_answer.as_ref().map_or(run.started, |(at, _)| *at)
+    }
+
+    /// Since when there is no leader. Without a quorum, an etcd that was just started serves nobody, so then its log says
+    /// it.
+    fn leaderless_since(&self, run: &Run) -> Option<Instant> {
+        if self.has_answered() { self.leaderless_since } else { run.electing_since }
+    }
+
+    fn phase(&self, now: Instant, run: &Run) -> Phase {
+        let silent = now.saturating_duration_since(self.heard(run)) >= HANGING_AFTER;
+        let leaderless = self.leaderless_since(run);
+        match self.answer() {
+            None if leaderless.is_some_and(|since| now.saturating_duration_since(since) >= LEADERLESS_AFTER) => {
+                Phase::Leaderless
+            }
+            None if silent && leaderless.is_none() => Phase::Hanging,
             None => Phase::Starting,
+            Some(_) if silent => Phase::Hanging,
             Some(answer) if answer.leader == 0 => Phase::Leaderless,
             Some(answer) if answer.is_learner => Phase::Learner,
-            Some(answer) if answer.has_read && is_listed(answer) => Phase::Ready,
+            Some(answer) if answer.has_read && self.is_voter(answer.member_id) => Phase::Ready,
             Some(_) => Phase::Starting,
-        };
+        }
+    }
+
+    fn judge(&self, now: Instant, phase: Phase, run: &Run, data: &str) -> Verdict {
+        let electing = self.leaderless_since(run);
+        let hanging = phase == Phase::Hanging;
+        let leaderless = electing.is_some_and(|since| now.saturating_duration_since(since) >= LEADERLESS_AFTER);
         let mut faults = Vec::new();
         if hanging {
             faults.push(Fault::EtcdHanging { process_id: run.process_id, silent_for: HANGING_AFTER });
         } else if leaderless {
-            let voters = self.answer().map_or(0, |answer| answer.members.iter().filter(|member| !member.is_learner).count());
-            faults.push(Fault::NoLeader { members: voters });
+            faults.push(Fault::NoLeader { members: self.members().iter().filter(|member| !member.is_learner).count() });
         }
-        faults.extend(self.disk_full(Some((phase, run)), data));
+        faults.extend(self.disk_full(data));
         let mut again_at = now + CHECK_INTERVAL;
         if !hanging {
-            again_at = again_at.min(heard + HANGING_AFTER);
+            again_at = again_at.min(self.heard(run) + HANGING_AFTER);
         }
         if let (Some(since), false) = (electing, leaderless) {
             again_at = again_at.min(since + LEADERLESS_AFTER);
+        }
+        if phase == Phase::Ready && !self.is_settled() {
+            again_at = again_at.min(now + UNSETTLED_INTERVAL);
         }
         if phase == Phase::Starting && self.answer().is_some() {
             again_at = again_at.min(now + ALMOST_READY_PAUSE);
@@ -161,10 +230,10 @@ impl Health {
         Verdict { phase, faults, again_at: Some(again_at.max(now)) }
     }
 
-    fn disk_full(&self, run: Option<(Phase, &Run)>, data: &str) -> Option<Fault> {
+    fn disk_full(&self, data: &str) -> Option<Fault> {
         let reason = if self.answer().is_some_and(|answer| answer.no_space) {
             "its database has reached its quota"
-        } else if self.disk_was_full && run.is_none_or(|(phase, run)| phase != Phase::Ready || run.no_space) {
+        } else if self.disk_was_full {
             "no space left on the disk"
         } else {
             return None;
@@ -182,7 +251,9 @@ impl Health {
                 status.is_learner = answer.is_learner;
                 status.leader = (answer.leader != 0).then_some(answer.leader);
                 status.raft_term = answer.raft_term;
-                status.members.clone_from(&answer.members);
+                if let Some((members, ..)) = &self.members {
+                    status.members.clone_from(members);
+                }
             }
             // Who the members are outlasts a restart; who leads does not.
             None => status.leader = None,
@@ -190,7 +261,160 @@ impl Health {
     }
 }
 
-/// Whether the member that answered is among those it lists, with a name and a vote.
-fn is_listed(answer: &Answer) -> bool {
-    answer.members.iter().any(|member| member.id == answer.member_id && member.is_started && !member.is_learner)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: u64 = 1;
+
+    fn member(id: u64, is_learner: bool) -> Member {
+        Member { id, node_id: None, address: None, is_learner, is_started: true }
+    }
+
+    fn answer() -> Answer {
+        Answer {
+            member_id: OWN,
+            is_learner: false,
+            leader: OWN,
+            raft_term: 2,
+            members: Some(vec![member(OWN, false), member(2, false)]),
+            has_read: true,
+            no_space: false,
+        }
+    }
+
+    fn child(started: Instant) -> Child {
+        let run = Run { process_id: Some(7), serving: true, ..Run::new(started) };
+        Child { run: Some(run), hints: 0 }
+    }
+
+    fn names(verdict: &Verdict) -> Vec<&'static str> {
+        verdict.faults.iter().map(Fault::name).collect()
+    }
+
+    #[test]
+    fn an_answer_decides_the_phase() {
+        let learner = || Answer { is_learner: true, has_read: false, members: None, ..answer() };
+        let now = Instant::now();
+        for (name, answer, expected) in [
+            ("all is well", answer(), Phase::Ready),
+            ("no read yet", Answer { has_read: false, ..answer() }, Phase::Starting),
+            ("not listed", Answer { members: Some(vec![member(2, false)]), ..answer() }, Phase::Starting),
+            ("listed as a learner", Answer { members: Some(vec![member(OWN, true)]), ..answer() }, Phase::Starting),
+            ("a learner", learner(), Phase::Learner),
+            ("no leader", Answer { leader: 0, ..answer() }, Phase::Leaderless),
+            ("a learner without a leader", Answer { leader: 0, ..learner() }, Phase::Leaderless),
+        ] {
+            let verdict = Health::default().observe(now, &child(now), Some(Some(answer)), "/data");
+            assert_eq!(verdict.phase, expected, "{name}");
+            assert_eq!(names(&verdict), Vec::<&str>::new(), "{name}");
+        }
+    }
+
+    #[test]
+    fn silence_is_hanging_only_after_its_time_and_only_while_it_lasts() {
+        let began = Instant::now();
+        let (mut health, child) = (Health::default(), child(began));
+        let verdict = health.observe(began, &child, None, "/data");
+        assert_eq!((verdict.phase, verdict.again_at), (Phase::Starting, Some(began + CHECK_INTERVAL)));
+        let late = began + HANGING_AFTER;
+        let verdict = health.observe(late - Duration::from_secs(1), &child, Some(None), "/data");
+        assert_eq!((verdict.phase, verdict.again_at), (Phase::Starting, Some(late)));
+        let verdict = health.observe(late, &child, Some(None), "/data");
+        assert_eq!((verdict.phase, names(&verdict)), (Phase::Hanging, vec!["consensus-etcd-hanging"]));
+        assert_eq!(verdict.again_at, Some(late + CHECK_INTERVAL));
+        let verdict = health.observe(late, &child, Some(Some(answer())), "/data");
+        assert_eq!((verdict.phase, names(&verdict)), (Phase::Ready, vec![]));
+        assert_eq!(verdict.again_at, Some(late + CHECK_INTERVAL));
+        // One answer that fails to come is not enough.
+        let verdict = health.observe(late + CHECK_INTERVAL, &child, Some(None), "/data");
+        assert_eq!(verdict.phase, Phase::Ready);
+    }
+
+    #[test]
+    fn a_cluster_without_a_leader_is_a_fault_after_the_time_of_an_election() {
+        let began = Instant::now();
+        let (mut health, child) = (Health::default(), child(began));
+        let leaderless = || Some(Some(Answer { leader: 0, ..answer() }));
+        let verdict = health.observe(began, &child, leaderless(), "/data");
+        assert_eq!((verdict.phase, names(&verdict)), (Phase::Leaderless, vec![]));
+        assert_eq!(verdict.again_at, Some(began + LEADERLESS_AFTER));
+        let verdict = health.observe(began + LEADERLESS_AFTER, &child, leaderless(), "/data");
+        assert_eq!(verdict.faults, [Fault::NoLeader { members: 2 }]);
+        let verdict = health.observe(began + LEADERLESS_AFTER, &child, Some(Some(answer())), "/data");
+        assert_eq!((verdict.phase, names(&verdict)), (Phase::Ready, vec![]));
+    }
+
+    #[test]
+    fn an_etcd_that_starts_without_a_quorum_is_leaderless_and_not_hanging() {
+        let began = Instant::now();
+        let (mut health, mut child) = (Health::default(), child(began));
+        child.run.as_mut().unwrap().electing_since = Some(began + Duration::from_secs(1));
+        for seconds in [4, 8, 60] {
+            let verdict = health.observe(began + Duration::from_secs(seconds), &child, Some(None), "/data");
+            assert_eq!((verdict.phase, names(&verdict)), (Phase::Leaderless, vec!["consensus-no-leader"]));
+        }
+    }
+
+    #[test]
+    fn a_run_says_nothing_about_the_next_but_a_full_disk_stays_until_it_is_ready() {
+        let began = Instant::now();
+        let mut health = Health::default();
+        let mut full = child(began);
+        full.run.as_mut().unwrap().no_space_at = Some(began);
+        let verdict = health.observe(began, &full, Some(Some(answer())), "/data");
+        assert_eq!(names(&verdict), ["consensus-disk-full"]);
+        let verdict = health.observe(began, &Child::default(), None, "/data");
+        assert_eq!(
+            (verdict.phase, names(&verdict), verdict.again_at),
+            (Phase::Down, vec!["consensus-disk-full"], None)
+        );
+        let later = began + Duration::from_secs(1);
+        let verdict = health.observe(later, &child(later), None, "/data");
+        assert_eq!((verdict.phase, names(&verdict)), (Phase::Starting, vec!["consensus-disk-full"]));
+        assert!(!health.has_read() && !health.has_answered());
+        let verdict = health.observe(later, &child(later), Some(Some(answer())), "/data");
+        assert_eq!((verdict.phase, names(&verdict)), (Phase::Ready, vec![]));
+    }
+
+    #[test]
+    fn members_are_listed_when_there_is_a_reason_and_once_a_minute() {
+        let now = Instant::now();
+        let (mut health, mut child) = (Health::default(), child(now));
+        assert!(health.wants_members(&child));
+        health.observe(now, &child, Some(Some(answer())), "/data");
+        for _ in 0..CHECKS_BETWEEN_LISTS {
+            assert!(!health.wants_members(&child));
+            let verdict = health.observe(now, &child, Some(Some(Answer { members: None, ..answer() })), "/data");
+            assert_eq!(verdict.phase, Phase::Ready);
+        }
+        assert!(health.wants_members(&child));
+        health.observe(now, &child, Some(Some(answer())), "/data");
+        child.hints += 1;
+        assert!(health.wants_members(&child));
+        // One that is on its way is looked at more often.
+        let learner = Answer { members: Some(vec![member(OWN, false), member(2, true)]), ..answer() };
+        let verdict = health.observe(now, &child, Some(Some(learner)), "/data");
+        assert!(health.wants_members(&child));
+        assert_eq!(verdict.again_at, Some(now + UNSETTLED_INTERVAL));
+    }
+
+    #[test]
+    fn a_run_that_survives_a_full_disk_is_believed_after_a_while() {
+        let began = Instant::now();
+        let (mut health, mut child) = (Health::default(), child(began));
+        child.run.as_mut().unwrap().no_space_at = Some(began);
+        let verdict = health.observe(began, &child, Some(Some(answer())), "/data");
+        assert_eq!((verdict.phase, names(&verdict)), (Phase::Ready, vec!["consensus-disk-full"]));
+        let verdict = health.observe(began + DISK_FULL_FOR, &child, Some(Some(answer())), "/data");
+        assert_eq!((verdict.phase, names(&verdict)), (Phase::Ready, vec![]));
+    }
+
+    #[test]
+    fn the_quota_is_a_full_disk_too() {
+        let now = Instant::now();
+        let verdict =
+            Health::default().observe(now, &child(now), Some(Some(Answer { no_space: true, ..answer() })), "/data");
+        assert_eq!((verdict.phase, names(&verdict)), (Phase::Ready, vec!["consensus-disk-full"]));
+    }
 }

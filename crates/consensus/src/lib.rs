@@ -63,6 +63,7 @@ mod pki;
 mod status;
 mod timing;
 mod version;
+mod wal;
 
 pub use arguments::QUOTA_BYTES;
 pub use binary::{EtcdBinary, EtcdBinaryError};

@@ -49,13 +49,13 @@ const CHANGED: [&str; 10] = [
     "alarm",
 ];
 
-/// Texts of the two ways in which a full disk shows: the system call's error, and etcd's own quota.
-const NO_SPACE: [&str; 2] = ["no space left on device", "database space exceeded"];
+/// Text of the system call's error on a full disk. etcd's own quota is told by its alarm.
+const NO_SPACE: &str = "no space left on device";
 
 /// Classifies one line.
 #[must_use]
 pub(crate) fn classify(line: &str) -> Hint {
-    if NO_SPACE.iter().any(|text| line.contains(text)) {
+    if line.contains(NO_SPACE) {
         return Hint::NoSpace;
     }
     let Ok(Value::Object(fields)) = serde_json::from_str(line) else {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use polis_logtree::{Line, Logger, parse};
-use polis_storage::{DIRECTORY_MODE, DiskError, durable};
+use polis_storage::{Action, DIRECTORY_MODE, DiskError, durable};
 use polis_supervisor::{Context, ExitStatus, OutputSink, Process, ProcessSpec, RunnableResult};
 use tokio::time::{Instant, sleep};
 
@@ -21,6 +21,7 @@ use crate::peer_url::PEER_PORT;
 use crate::status::Phase;
 use crate::timing::Timing;
 use crate::version::Version;
+use crate::wal;
 
 /// How long etcd gets to stop in order. A leader hands over in a fraction of it; a transfer that cannot succeed, as when all
 /// members stop at once, would take 7 s, and etcd loses nothing when it is killed.
@@ -88,8 +89,8 @@ impl Running<'_> {
     async fn run(&mut self) -> RunnableResult {
         loop {
             let version = self.prepare().await?;
-            let initial_cluster = self.initial_cluster().await?;
             let listen = self.free_address().await?;
+            let initial_cluster = self.initial_cluster().await?;
             let timing = *self.inner.timing.borrow();
             let process = self.start(version, initial_cluster, listen, timing).await?;
             match self.watch(&process, listen, timing).await {
@@ -113,8 +114,9 @@ impl Running<'_> {
     /// the same time.
     async fn prepare(&self) -> Result<Version, BoxError> {
         let inner = Arc::clone(self.inner);
-        let (version, files) =
-            tokio::join!(self.inner.etcd.verify(), self.context.blocking(move || prepare_files(&inner)));
+        let prepared =
+            async { tokio::join!(self.inner.etcd.verify(), self.context.blocking(move || prepare_files(&inner))) };
+        let (version, files) = self.context.unless_cancelled(prepared).await?;
         let outcome = version.map_err(BoxError::from).and_then(|version| {
             files.map_err(BoxError::from)?;
             Ok(version)
@@ -216,7 +218,9 @@ impl Running<'_> {
         spec.stop_deadline = STOP_DEADLINE;
         spec.standard_output = self.lines(started);
         spec.standard_error = self.lines(started);
-        let process = self.context.process(spec).await?;
+        let process = self.context.process(spec).await.inspect_err(|error| {
+            Fault::EtcdUnusable(with_causes(error)).raise(self.context.conditions());
+        })?;
         inner.child.send_modify(|child| {
             // Its first lines may have been read already.
             let run = child.run.take().filter(|run| run.started == started);
@@ -266,8 +270,7 @@ impl Running<'_> {
     }
 
     fn explain_death(&self, status: ExitStatus) {
-        let phase = self.inner.status.borrow().phase;
-        let had_answered = !matches!(phase, Phase::Down | Phase::Starting);
+        let had_answered = self.inner.child.borrow().run.as_ref().is_some_and(|run| run.has_answered);
         if had_answered {
             // It is started again; only if that does not go well is there something for people to do.
             tracing::warn!("etcd ended by itself: {status}");
@@ -298,7 +301,7 @@ impl Inner {
             Hint::Complaint => self.complain(line),
             Hint::NoSpace => {
                 self.complain(line);
-                self.update_run(started, |run| run.no_space = true);
+                self.update_run(started, |run| run.no_space_at = Some(Instant::now()));
             }
             Hint::Serving => self.update_run(started, |run| run.serving = true),
             Hint::Elected => self.update_run(started, |run| run.electing_since = None),
@@ -336,11 +339,19 @@ fn prepare_files(inner: &Inner) -> Result<(), MemberError> {
         directory: directory.display().to_string(),
         source,
     };
-    // etcd makes this directory itself, but leaves its name to luck when the power fails: what it has acknowledged would
-    // be gone with it.
-    let member = inner.layout.data.etcd.data.path().child(MEMBER_DIRECTORY).expect("the name is one that is allowed");
-    durable::create_directory(&*inner.disk, "etcd/member-directory", &member, DIRECTORY_MODE)
-        .map_err(|error| failed(&inner.data_path, error))?;
+    let data = inner.layout.data.etcd.data.path();
+    let member = data.child(MEMBER_DIRECTORY).expect("the name is one that is allowed");
+    let directories = || -> Result<(), DiskError> {
+        if matches!(inner.start, Start::Found) && !has_worked(inner)? {
+            // An etcd that was killed while it founded the cluster cannot go on from what it has left. Nobody was told of
+            // it. That it is gone becomes durable with the directory.
+            inner.disk.clear_directory(data)?;
+        }
+        // etcd makes this directory itself, but leaves its name to luck when the power fails: what it has acknowledged
+        // would be gone with it.
+        durable::create_directory(&*inner.disk, "etcd/member-directory", &member, DIRECTORY_MODE)
+    };
+    directories().map_err(|error| failed(&inner.data_path, error))?;
     // Nothing in here needs to outlast a power cut.
     let ephemeral = || -> Result<(), DiskError> {
         let ephemeral = &inner.layout.ephemeral.consensus;
@@ -350,6 +361,12 @@ fn prepare_files(inner: &Inner) -> Result<(), MemberError> {
         inner.pki.write_pem_files(ephemeral)
     };
     ephemeral().map_err(|error| failed(&inner.ephemeral_path, error))
+}
+
+/// Whether etcd has ever begun to work with the data that are there.
+fn has_worked(inner: &Inner) -> Result<bool, DiskError> {
+    let path = inner.data_path.join(MEMBER_DIRECTORY).join("wal");
+    wal::has_hard_state(&path).map_err(|source| DiskError { action: Action::Read, path, source })
 }
 
 /// What stands in the way of etcd listening on `address`: etcd itself would only exit.

@@ -20,30 +20,29 @@ const NO_SPACE_ALARM: &str = "NOSPACE";
 /// Runs until it is cancelled.
 pub(crate) async fn run(inner: Arc<Inner>, context: Context) -> RunnableResult {
     context.healthy();
-    let mut child = inner.child.subscribe();
+    let result = context.unless_cancelled(observe(&inner, context.conditions())).await;
+    OBSERVED.iter().for_each(|name| context.conditions().clear(name));
+    result?
+}
+
+async fn observe(inner: &Inner, conditions: &Conditions) -> RunnableResult {
+    let mut children = inner.child.subscribe();
     let mut health = Health::default();
     let mut due = false;
     loop {
-        let now_child = child.borrow_and_update().clone();
+        let child = children.borrow_and_update().clone();
+        health.enter(&child);
         // Before etcd serves clients, a call would only wait for it; but one that words its log differently is asked
         // all the same when a check is due.
-        let ask = now_child.run.as_ref().is_some_and(|run| run.serving || due);
-        let checked = if ask {
-            // The run may end meanwhile; what is said about it then is outdated at once, and the next round knows.
-            Some(context.unless_cancelled(check(&inner, &health)).await?)
-        } else {
-            None
-        };
-        let verdict = health.observe(Instant::now(), &now_child, checked, &inner.data_path.display().to_string());
-        publish(&inner, context.conditions(), &now_child, &health, &verdict);
+        let ask = child.run.as_ref().is_some_and(|run| run.serving || due);
+        let checked = if ask { Some(check(inner, &health, &child).await) } else { None };
+        let verdict = health.observe(Instant::now(), &child, checked, &inner.data_path.display().to_string());
+        publish(inner, conditions, &child, &health, &verdict);
         due = tokio::select! {
-            _ = context.cancelled() => break,
-            changed = child.changed() => { changed?; false }
+            changed = children.changed() => { changed?; false }
             () = until(verdict.again_at) => true,
         };
     }
-    OBSERVED.iter().for_each(|name| context.conditions().clear(name));
-    Err(context.cancelled().await.into())
 }
 
 async fn until(deadline: Option<Instant>) {
@@ -53,41 +52,35 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
-/// One check: two calls that this member answers by itself, and until it has answered one, a read that needs the quorum.
-async fn check(inner: &Inner, health: &Health) -> Option<Answer> {
+/// One check: calls that this member answers by itself, and until it has answered one, a read that needs the quorum.
+async fn check(inner: &Inner, health: &Health, child: &Child) -> Option<Answer> {
     let local = inner.connection.local();
     let (mut maintenance, mut cluster, mut kv) =
         (local.maintenance_client(), local.cluster_client(), inner.connection.kv());
-    let has_read = health.has_read();
+    let (list, has_read) = (health.wants_members(child), health.has_read());
     let calls = async {
-        let read = async { has_read || kv.get("\0", None).await.is_ok() };
-        tokio::join!(maintenance.status(), cluster.member_list(), timeout(CHECK_DEADLINE / 2, read))
+        // A learner refuses to list the members.
+        let members = async { if list { cluster.member_list().await.ok() } else { None } };
+        let read = timeout(CHECK_DEADLINE / 2, async { has_read || kv.get("\0", None).await.is_ok() });
+        tokio::join!(maintenance.status(), members, read)
     };
     let (status, members, read) = timeout(CHECK_DEADLINE, calls).await.ok()?;
-    let (status, members) = (status.ok()?.0, members.ok()?.0);
+    let status = status.ok()?.0;
     Some(Answer {
         member_id: status.header.as_ref().map_or(0, |header| header.member_id),
         is_learner: status.is_learner,
         leader: status.leader,
         raft_term: status.raft_term,
-        members: Member::list(members.members),
+        members: members.map(|members| Member::list(members.0.members)),
         has_read: read.unwrap_or(false),
         no_space: status.errors.iter().any(|error| error.contains(NO_SPACE_ALARM)),
     })
 }
 
 fn publish(inner: &Inner, conditions: &Conditions, child: &Child, health: &Health, verdict: &Verdict) {
-    if health.has_answered() {
-        conditions.clear(ETCD_EXITING);
-    }
-    for name in OBSERVED {
-        match verdict.faults.iter().find(|fault| fault.name() == name) {
-            Some(fault) => Fault::raise(fault, conditions),
-            None => conditions.clear(name),
-        }
-    }
     inner.status.send_if_modified(|status| {
-        let is_over = inner.child.borrow().run.as_ref().map(|run| run.started) != child.run.as_ref().map(|run| run.started);
+        let is_over =
+            inner.child.borrow().run.as_ref().map(|run| run.started) != child.run.as_ref().map(|run| run.started);
         if is_over {
             return false;
         }
@@ -99,6 +92,24 @@ fn publish(inner: &Inner, conditions: &Conditions, child: &Child, health: &Healt
         }
         *status != before
     });
+    if health.has_answered() {
+        conditions.clear(ETCD_EXITING);
+        // Nobody waits for this to change.
+        inner.child.send_if_modified(|now| {
+            if let Some(run) =
+                now.run.as_mut().filter(|run| child.run.as_ref().is_some_and(|own| own.started == run.started))
+            {
+                run.has_answered = true;
+            }
+            false
+        });
+    }
+    for name in OBSERVED {
+        match verdict.faults.iter().find(|fault| fault.name() == name) {
+            Some(fault) => Fault::raise(fault, conditions),
+            None => conditions.clear(name),
+        }
+    }
 }
 
 fn note(before: Phase, now: Phase) {

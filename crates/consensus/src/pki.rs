@@ -7,8 +7,9 @@
 use std::path::PathBuf;
 
 use polis_identity::{
-    AuthorityCertificate, AuthorityFromPartsError, AuthorityKey, Certificate, CertificateAuthority, NodeKey, NotAnAuthorityError,
-    PEER_AUTHORITY_NAME, ParseCertificateError, ReadRevocationListError, RevocationList, verify_certificate_authority,
+    AuthorityCertificate, AuthorityFromPartsError, AuthorityKey, Certificate, CertificateAuthority, NodeKey,
+    NotAnAuthorityError, PEER_AUTHORITY_NAME, ParseCertificateError, ReadRevocationListError, RevocationList,
+    verify_certificate_authority,
 };
 use polis_secret::Secret32;
 use polis_storage::{DiskError, EphemeralConsensus, LoadError, PeerCredentials, StoreError, Stored};
@@ -214,13 +215,13 @@ impl PeerPki {
         };
         let authority = certificate("authority's certificate", &credentials.ca_certificate)?;
         let authority = verify_certificate_authority(authority).map_err(InvalidPeerPki::Authority)?;
-        let authority_key = credentials.ca_key.as_ref().map(|key| AuthorityKey::from_pkcs8(key, "authority")).transpose()?;
+        let authority_key =
+            credentials.ca_key.as_ref().map(|key| AuthorityKey::from_pkcs8(key, "authority")).transpose()?;
         if let Some(key) = &authority_key {
             CertificateAuthority::from_parts(key.clone(), authority.certificate().clone())
                 .map_err(InvalidPeerPki::AuthorityKey)?;
         }
-        let revocations =
-            RevocationList::read(&*credentials.crl, &authority).map_err(InvalidPeerPki::Revocations)?;
+        let revocations = RevocationList::read(&*credentials.crl, &authority).map_err(InvalidPeerPki::Revocations)?;
         let certificate = certificate("member's certificate", &credentials.member_certificate)?;
         let key = NodeKey::from_pkcs8(&credentials.member_key, "member")?;
         Ok(Self { authority, authority_key, revocations, certificate, key })

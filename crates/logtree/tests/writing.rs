@@ -58,15 +58,15 @@ fn an_entry_says_when_where_and_how_bad() {
 }
 
 #[test]
-fn a_helper_can_give_the_place_of_its_caller() {
+fn a_wrapper_can_give_the_place_of_its_caller() {
     #[track_caller]
-    fn helper(logger: &Logger) {
-        logger.error("from the helper");
-        logger.log(Severity::Fatal, std::panic::Location::caller(), "from the helper too");
+    fn wrapper(logger: &Logger) {
+        logger.error("from the wrapper");
+        logger.log(Severity::Fatal, std::panic::Location::caller(), "from the wrapper too");
     }
     let tree = LogTree::default();
     let line = line!() + 1;
-    helper(&tree.logger(&name("main")));
+    wrapper(&tree.logger(&name("main")));
     for entry in everything(&tree, "main") {
         assert_eq!(leveled(&entry).location, Location { file: file!().into(), line });
     }

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::sync::{Arc, PoisonError};
 
+use polis_condition::Severity;
 use polis_curator::{ClusterStore, Entry, layout};
 use polis_identity::{Certificate, NodeId, NodeKey, verify_certificate_authority, verify_node_in_cluster};
 use polis_storage::data::UnlockKeys;
@@ -19,6 +20,10 @@ use crate::trouble::{Ended, Trouble, until_cured};
 /// Roles of the node that founds a cluster (metropolis.md, G.6).
 pub(crate) const FIRST_ROLES: LocalRoles =
     LocalRoles { consensus_member: true, kubernetes_controller: true, kubernetes_worker: false };
+
+/// What to do about data that are not protected.
+const STORAGE_INSECURE_HINT: &str =
+    "this is what the parameters ask for, and good enough for a trial: keep nothing here that others must not read";
 
 /// Plain data have no keys.
 pub(crate) const NO_KEYS: Option<&UnlockKeys> = None;
@@ -46,6 +51,7 @@ impl<C: ConsensusProvider> Inner<C> {
         let description = self.settings.data.describe();
         if let Some(warning) = description.warning {
             tracing::warn!(backend = description.backend, "{warning}");
+            context.conditions().raise("storage-insecure", Severity::Warning, warning, STORAGE_INSECURE_HINT);
         }
         Ok(())
     }

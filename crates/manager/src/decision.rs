@@ -5,6 +5,7 @@ use polis_storage::Journal;
 use polis_storage::journal::Phase;
 
 use crate::failure::Failure;
+use crate::parameter_source::{GivenParameters, ParametersOrigin};
 
 /// What to do after a start.
 #[derive(Debug)]
@@ -26,26 +27,33 @@ pub enum Decision {
 /// When the node can do nothing useful: the reason why it fails.
 pub fn decide(
     journal: Option<&Journal>,
-    parameters: impl FnOnce() -> Result<Vec<u8>, Failure>,
+    parameters: impl FnOnce() -> Result<GivenParameters, Failure>,
 ) -> Result<Decision, Failure> {
     let Some(journal) = journal else {
-        let bytes = parameters()?;
-        return Ok(Decision::Bootstrap(Box::new(accept(&bytes)?), bytes));
+        let GivenParameters { origin, bytes } = parameters()?;
+        return Ok(Decision::Bootstrap(Box::new(accept(&bytes, origin)?), bytes));
     };
     match journal.phase() {
-        Phase::Formattable | Phase::Formatted => Ok(Decision::ResumeBootstrap(Box::new(accept(&journal.parameters)?))),
+        Phase::Formattable | Phase::Formatted => {
+            let bootstrap = accept(&journal.parameters, ParametersOrigin::Journal)?;
+            Ok(Decision::ResumeBootstrap(Box::new(bootstrap)))
+        }
         Phase::Enrolled => Ok(Decision::Join),
         Phase::Removed { reason } => Err(Failure::Removed { reason: reason.clone() }),
     }
 }
 
 /// Takes parameters that this build can follow to the letter, and refuses by name what it could only weaken.
-fn accept(bytes: &[u8]) -> Result<Bootstrap, Failure> {
-    let parameters = Parameters::parse(bytes).map_err(Failure::Parameters)?;
+fn accept(bytes: &[u8], origin: ParametersOrigin) -> Result<Bootstrap, Failure> {
+    let parameters = match Parameters::parse(bytes) {
+        Ok(parameters) => parameters,
+        Err(source) => return Err(Failure::Parameters { origin, source }),
+    };
     let bootstrap = match parameters.cluster {
         ClusterParameters::Bootstrap(bootstrap) => bootstrap,
         ClusterParameters::Register(_) => {
             return Err(Failure::NotOnThisBuild {
+                origin,
                 wanted: "registering with an existing cluster (cluster_register)",
                 instead: "make a cluster of this node: `polis parameters bootstrap`",
             });
@@ -57,6 +65,7 @@ fn accept(bytes: &[u8]) -> Result<Bootstrap, Failure> {
         | StoragePolicy::NeedsEncryption
         | StoragePolicy::NeedsEncryptionAndAuthentication => {
             return Err(Failure::NotOnThisBuild {
+                origin,
                 wanted: "encrypted storage, which the cluster's configuration asks for (it is also what an absent \
                          configuration means)",
                 instead: "for a trial, `polis parameters bootstrap --storage-security insecure --tpm-mode disabled`",
@@ -67,6 +76,7 @@ fn accept(bytes: &[u8]) -> Result<Bootstrap, Failure> {
         TpmMode::Disabled | TpmMode::BestEffort => {}
         TpmMode::Required => {
             return Err(Failure::NotOnThisBuild {
+                origin,
                 wanted: "the use of a TPM, which the cluster's configuration requires",
                 instead: "for a trial, `polis parameters bootstrap --storage-security insecure --tpm-mode disabled`",
             });

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use polis_parameters::ParametersError;
 use polis_supervisor::BoxError;
 
+use crate::parameter_source::ParametersOrigin;
 use crate::state::State;
 
 /// The reason of a node in the state Failed. Nothing transient is ever one: what may pass is retried, with a condition.
@@ -34,11 +35,19 @@ pub enum Failure {
         source: io::Error,
     },
     /// The parameters are bad.
-    #[error("the parameters are not usable; nothing was changed")]
-    Parameters(#[source] ParametersError),
+    #[error("the parameters {origin} are not usable; nothing was changed")]
+    Parameters {
+        /// Where they came from.
+        origin: ParametersOrigin,
+        /// What is wrong with them.
+        #[source]
+        source: ParametersError,
+    },
     /// The parameters ask for what this build cannot do. It does not do something weaker instead.
-    #[error("not on this build: {wanted}. Nothing was changed. Instead, {instead}")]
+    #[error("the parameters {origin} ask for what is not on this build: {wanted}. Nothing was changed. Instead, {instead}")]
     NotOnThisBuild {
+        /// Where they came from.
+        origin: ParametersOrigin,
         /// What they ask for.
         wanted: &'static str,
         /// What works.
@@ -52,6 +61,20 @@ pub enum Failure {
     Removed {
         /// What the cluster said.
         reason: String,
+    },
+    /// There is no journal, and there are the data of a node.
+    #[error(
+        "the data directory {} belongs to {owner}, and there is no enrolment journal to say that this is that node: neither {} \
+         nor {} exists. Nothing was changed. Bring the journal back, or give a new node a root of its own",
+        path.display(), journal[0].display(), journal[1].display()
+    )]
+    DataWithoutJournal {
+        /// Full path of the data directory.
+        path: PathBuf,
+        /// Where the journal would be.
+        journal: [PathBuf; 2],
+        /// Node in the marker of the data directory.
+        owner: String,
     },
     /// What the disk holds cannot be used, and guessing could destroy it.
     #[error("{what}; nothing was changed")]

@@ -3,7 +3,7 @@
 use polis_condition::Severity;
 use polis_consensus::PeerPki;
 use polis_identity::NodeKey;
-use polis_storage::{Journal, LocalRoles, TwoGenerationsError};
+use polis_storage::{GenerationsError, Journal, LocalRoles, TwoGenerationsError};
 use polis_supervisor::Context;
 
 use crate::bring_up::{FIRST_ROLES, node};
@@ -16,6 +16,8 @@ use crate::trouble::{Ended, Trouble};
 struct FoundRoles {
     roles: LocalRoles,
     damage: Option<String>,
+    /// Whether neither of its files can be used, so that no next generation can be written after them.
+    unusable: bool,
 }
 
 impl<C: ConsensusProvider> Inner<C> {
@@ -43,6 +45,10 @@ impl<C: ConsensusProvider> Inner<C> {
         })?;
         let settings = MemberSettings { credentials: peers, public_key, without_data: WithoutData::Refuse };
         let store = self.start_member(context, settings).await?;
+        if found.unusable {
+            let file = self.layout.data.node.roles.clone();
+            self.on_disk(context, move || file.discard("roles/discard")).await?;
+        }
         if found.damage.is_some() {
             self.store_roles(context, found.roles, "roles/mend").await?;
         }
@@ -56,16 +62,26 @@ impl<C: ConsensusProvider> Inner<C> {
         let loaded = self
             .on_disk(context, move || match file.load() {
                 Ok(loaded) => Ok(Ok(loaded)),
-                Err(error) if error.disk_error().is_some() => Err(Trouble::from(error)),
-                Err(error) => Ok(Err(error)),
+                Err(
+                    error @ (TwoGenerationsError::Files(GenerationsError::BothUnusable { .. })
+                    | TwoGenerationsError::Invalid { .. }),
+                ) => Ok(Err(error)),
+                // What a newer version has written is not damage.
+                Err(error) => Err(Trouble::from(error)),
             })
             .await?;
         let found = match loaded {
-            Ok(Some(loaded)) => {
-                FoundRoles { roles: loaded.value, damage: loaded.fault.map(|fault| format!("one of its two files: {fault}")) }
-            }
-            Ok(None) => FoundRoles { roles: FIRST_ROLES, damage: Some("both of its files are missing".into()) },
-            Err(error) => FoundRoles { roles: FIRST_ROLES, damage: Some(unreadable(&error)) },
+            Ok(Some(loaded)) => FoundRoles {
+                roles: loaded.value,
+                damage: loaded.fault.map(|fault| format!("one of its two files: {fault}")),
+                unusable: false,
+            },
+            Ok(None) => FoundRoles {
+                roles: FIRST_ROLES,
+                damage: Some("both of its files are missing".into()),
+                unusable: false,
+            },
+            Err(error) => FoundRoles { roles: FIRST_ROLES, damage: Some(unreadable(&error)), unusable: true },
         };
         if let Some(damage) = &found.damage {
             tracing::warn!(damage, "the record of this node's roles is damaged; it is written anew");

@@ -17,7 +17,7 @@ use crate::node::Node;
 use crate::parameter_source::ParameterSource;
 use crate::progress::{Outcome, Progress, Publisher, wait_finished};
 use crate::state::State;
-use crate::trouble::{Ended, Trouble};
+use crate::trouble::Ended;
 
 /// What a Manager works with.
 pub struct Settings {
@@ -51,22 +51,6 @@ pub(crate) struct Inner<C: ConsensusProvider> {
 impl<C: ConsensusProvider> Clone for Manager<C> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
-    }
-}
-
-/// Whether a start of the node could do anything, seen without changing anything: the decision of a Manager that is not run.
-///
-/// # Errors
-///
-/// The failure that the Manager would end with at once.
-pub fn preflight(disk: Arc<dyn Disk>, parameters: &ParameterSource) -> Result<(), Failure> {
-    match Layout::new(disk).journal_store(Arc::new(PlainSeal)).load() {
-        Ok(loaded) => decide(loaded.map(|loaded| loaded.value).as_ref(), || parameters.read()).map(|_| ()),
-        Err(error) => match Trouble::from(error) {
-            Trouble::Final(failure) => Err(failure),
-            // What may pass is not looked into here: the node starts and says so by a condition.
-            Trouble::Curable { .. } => Ok(()),
-        },
     }
 }
 

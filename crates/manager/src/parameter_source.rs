@@ -1,5 +1,6 @@
 //! Where parameters are looked for, and how they are read.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -24,19 +25,48 @@ pub struct ParameterSource {
     pub esp: PathBuf,
 }
 
+/// Where parameters came from, for messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ParametersOrigin {
+    /// This file.
+    File(PathBuf),
+    /// The enrolment journal, which an earlier start wrote them to.
+    Journal,
+}
+
+/// Parameters as they were found.
+#[derive(Clone)]
+pub struct GivenParameters {
+    /// Where.
+    pub origin: ParametersOrigin,
+    /// The serialized message, unparsed. It may hold a secret, so there is no `Debug`.
+    pub bytes: Vec<u8>,
+}
+
+impl fmt::Display for ParametersOrigin {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => path.display().fmt(formatter),
+            Self::Journal => formatter.write_str("in the enrolment journal"),
+        }
+    }
+}
+
 impl ParameterSource {
     /// Reads the parameters from the first place that has any.
     ///
     /// # Errors
     ///
     /// When no place has any, or the first that exists cannot be read.
-    pub fn read(&self) -> Result<Vec<u8>, Failure> {
+    pub fn read(&self) -> Result<GivenParameters, Failure> {
+        let given = |path: &PathBuf, bytes| GivenParameters { origin: ParametersOrigin::File(path.clone()), bytes };
         if let Some(file) = &self.file {
-            return read(file).map_err(|source| Failure::ParametersUnreadable { path: file.clone(), source });
+            let bytes = read(file).map_err(|source| Failure::ParametersUnreadable { path: file.clone(), source })?;
+            return Ok(given(file, bytes));
         }
         for path in [&self.firmware, &self.esp] {
             match read(path) {
-                Ok(bytes) => return Ok(bytes),
+                Ok(bytes) => return Ok(given(path, bytes)),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(source) => return Err(Failure::ParametersUnreadable { path: path.clone(), source }),
             }

@@ -116,6 +116,12 @@ where
     Trouble::Curable { condition, message: chain(&error), hint }
 }
 
+impl From<DiskError> for Trouble {
+    fn from(error: DiskError) -> Self {
+        of_disk_or_final(error, Some, "the disk cannot be used")
+    }
+}
+
 impl From<JournalError> for Trouble {
     fn from(error: JournalError) -> Self {
         of_disk_or_final(error, JournalError::disk_error, "the enrolment journal cannot be used")

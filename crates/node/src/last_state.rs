@@ -1,5 +1,7 @@
 //! `last_state.json`: what can still be said of the node when it does not run.
 
+use std::time::Duration;
+
 use polis_condition::Severity;
 use polis_control::{LastState, Status};
 use polis_manager::chain;
@@ -10,6 +12,9 @@ use tokio::sync::watch;
 /// Condition that is raised while the last state cannot be written.
 const CONDITION: &str = "last-state-not-written";
 
+/// Pause before a write that has failed is repeated.
+const RETRY_PAUSE: Duration = Duration::from_secs(2);
+
 /// Writes the status down after each transition: a runnable. It stops only after the last one is written.
 pub(crate) async fn keep(context: Context, file: PlainFile, mut status: watch::Receiver<Status>) -> RunnableResult {
     context.healthy();
@@ -18,7 +23,11 @@ pub(crate) async fn keep(context: Context, file: PlainFile, mut status: watch::R
         let now = status.borrow_and_update().clone();
         let transition = (now.state, now.phase);
         if written != Some(transition) {
-            write(&context, &file, now).await;
+            if !write(&context, &file, now).await {
+                // A change of the status is no reason to hurry: the condition that was just raised is one.
+                context.unless_cancelled(tokio::time::sleep(RETRY_PAUSE)).await?;
+                continue;
+            }
             written = Some(transition);
         }
         tokio::select! {
@@ -29,19 +38,25 @@ pub(crate) async fn keep(context: Context, file: PlainFile, mut status: watch::R
     }
 }
 
-/// The file is for people and decides nothing, so a failure to write it is only a condition.
-async fn write(context: &Context, file: &PlainFile, status: Status) {
+/// The file is for people and decides nothing, so a failure to write it is only a condition. Returns whether it was written.
+async fn write(context: &Context, file: &PlainFile, status: Status) -> bool {
     let last = LastState { version: LastState::VERSION, status: Status { running: false, ..status } };
     let mut bytes = serde_json::to_vec_pretty(&last).unwrap_or_default();
     bytes.push(b'\n');
     let target = file.clone();
     match context.blocking(move || target.write(&bytes, "last-state")).await {
-        Ok(()) => context.conditions().clear(CONDITION),
-        Err(error) => context.conditions().raise(
-            CONDITION,
-            Severity::Warning,
-            format!("{} could not be written: {}", file.full_path().display(), chain(&error)),
-            "the node is not affected; see to the disk",
-        ),
+        Ok(()) => {
+            context.conditions().clear(CONDITION);
+            true
+        }
+        Err(error) => {
+            context.conditions().raise(
+                CONDITION,
+                Severity::Warning,
+                format!("{} could not be written: {}", file.full_path().display(), chain(&error)),
+                "the node is not affected; see to the disk: it is tried again every few seconds",
+            );
+            false
+        }
     }
 }

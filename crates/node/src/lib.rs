@@ -11,9 +11,9 @@ mod control;
 mod last_state;
 mod options;
 mod run;
-mod start_error;
+mod run_error;
 mod status;
 
 pub use options::{LogFormat, Options};
 pub use run::run;
-pub use start_error::StartError;
+pub use run_error::RunError;

@@ -1,14 +1,12 @@
 //! From options to a running node, and to its end.
 
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use polis_condition::Conditions;
 use polis_consensus::EtcdBinary;
 use polis_logtree::LogTree;
 use polis_manager::{
-    EtcdProvider, FIRMWARE_PARAMETERS, Manager, ParameterSource, Settings, State, chain, decide,
-    preflight,
+    EtcdProvider, FIRMWARE_PARAMETERS, Failure, Manager, ParameterSource, Settings, State, decide, preflight, prepare,
 };
 use polis_network::{AddressSource, Network};
 use polis_storage::{DataPartition as _, Layout, PlainData, RootDirectory, RootError};
@@ -19,7 +17,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::console::Console;
 use crate::options::Options;
-use crate::start_error::StartError;
+use crate::run_error::RunError;
 use crate::status::Sources;
 use crate::{control, last_state};
 
@@ -30,48 +28,39 @@ const WORKER_THREADS: usize = 2;
 /// The device that a machine with a TPM 2.0 has (Linux: the resource manager's device of the first TPM).
 const TPM_DEVICE: &str = "/dev/tpmrm0";
 
-/// Runs a node until it is asked to stop or has failed. The exit code is that of the command contract: 0 after an orderly stop,
-/// 1 with the reason on standard error, 2 for a missing prerequisite.
-#[must_use]
-pub fn run(options: Options) -> ExitCode {
+/// Runs a node until it is asked to stop or has failed. Returns after an orderly stop.
+///
+/// # Errors
+///
+/// See [`RunError`].
+pub fn run(options: Options) -> Result<(), RunError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKER_THREADS).enable_all().build();
-    let outcome = runtime.map_err(StartError::Runtime).and_then(|runtime| runtime.block_on(node(options)));
-    match outcome {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("polis node run: {}", chain(&error));
-            ExitCode::from(error.exit_code())
-        }
-    }
+    runtime.map_err(RunError::Runtime)?.block_on(node(options))
 }
 
-async fn node(options: Options) -> Result<ExitCode, StartError> {
+async fn node(options: Options) -> Result<(), RunError> {
     let etcd = EtcdBinary::find(options.etcd.as_deref(), std::env::var_os("PATH").as_deref())
-        .map_err(StartError::Etcd)?
+        .map_err(RunError::Etcd)?
         .allow_unsafe_version(options.etcd_unsafe_version);
     let parameters = ParameterSource {
         file: options.parameters.clone(),
         firmware: FIRMWARE_PARAMETERS.into(),
         esp: options.root.join("esp/polis/parameters.pb"),
     };
-    let found = look_before(&options, &parameters)?;
-    etcd.verify().await.map_err(StartError::Etcd)?;
+    let found = look_before(&options, &parameters).await?;
+    etcd.verify().await.map_err(RunError::Etcd)?;
     // From here on something may be written.
     let root = match found {
         Some(root) => root,
-        None => RootDirectory::open_or_create(&options.root).map_err(StartError::Root)?,
+        None => RootDirectory::open_or_create(&options.root).map_err(RunError::Root)?,
     };
     let layout = Layout::new(root.disk());
-    let swept = layout.prepare_start().map_err(StartError::Prepare)?;
 
     let tree = LogTree::default();
     let subscriber = tracing_subscriber::registry().with(tree.layer());
     // Fails only if this process has run a node before; its log tree then stays the one that is logged to.
     let _ = tracing::subscriber::set_global_default(subscriber);
     let console = Console::start(&tree, options.log).ok();
-    for path in swept {
-        tracing::info!(path = %path.display(), "removed what an interrupted write had left");
-    }
 
     let conditions = Conditions::default();
     let source = options.address.map_or(AddressSource::DefaultRoute, AddressSource::Fixed);
@@ -99,11 +88,13 @@ async fn node(options: Options) -> Result<ExitCode, StartError> {
 
     let supervisor = Supervisor::builder().log_tree(tree.clone()).conditions(conditions.clone()).start({
         let (manager, network, sources, status) = (manager.clone(), network, sources, status.clone());
-        let (path, last_state) = (root.path().to_owned(), layout.last_state.clone());
+        let path = root.path().to_owned();
         runnable(move |context| {
             let (manager, network, sources, status) = (manager.clone(), network.clone(), sources.clone(), status.clone());
-            let (path, last_state) = (path.clone(), last_state.clone());
+            let (path, layout) = (path.clone(), layout.clone());
             async move {
+                prepare(&context, &layout).await?;
+                let last_state = layout.last_state;
                 let watched = status.subscribe();
                 context.run("status", move |context| sources.clone().publish(context, status.clone()))?;
                 context.run("last-state", {
@@ -119,49 +110,45 @@ async fn node(options: Options) -> Result<ExitCode, StartError> {
         })
     });
 
-    let code = wait(&manager).await;
+    let signals = wait(&manager).await;
     if let Err(error) = supervisor.shutdown().await {
         tracing::error!(error = &error as &dyn std::error::Error, "not everything stopped in time");
     }
     if let Some(console) = console {
         console.finish().await;
     }
-    if let Some(failure) = manager.watch().borrow().failure.as_deref() {
-        eprintln!("polis node run: the node has failed: {}", chain(failure));
-    }
-    Ok(code)
+    let failure = manager.watch().borrow().failure.clone();
+    failure.map_or(signals, |failure| Err(RunError::Failed(failure)))
 }
 
 /// Refuses what cannot work before anything is made: the root must be usable, and the Manager must have something to do.
 /// Returns the root if it exists.
-fn look_before(options: &Options, parameters: &ParameterSource) -> Result<Option<RootDirectory>, StartError> {
+async fn look_before(options: &Options, parameters: &ParameterSource) -> Result<Option<RootDirectory>, RunError> {
+    let refused = |failure: Failure| RunError::Refused(failure);
     match RootDirectory::open(&options.root) {
         Ok(root) => {
-            preflight(root.disk(), parameters).map_err(StartError::Failure)?;
+            preflight(root.disk(), &PlainData::new(root.disk()), parameters).await.map_err(refused)?;
             Ok(Some(root))
         }
         // A root that is not there yet holds no journal, so the parameters decide.
         Err(RootError::Absent { .. }) => {
-            decide(None, || parameters.read()).map_err(StartError::Failure)?;
+            decide(None, || parameters.read()).map_err(refused)?;
             Ok(None)
         }
-        Err(error) => Err(StartError::Root(error)),
+        Err(error) => Err(RunError::Root(error)),
     }
 }
 
 /// Waits for the end of the node: a signal, or a failure.
-async fn wait(manager: &Manager<EtcdProvider>) -> ExitCode {
-    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        tracing::error!("the system does not deliver signals");
-        return ExitCode::FAILURE;
-    };
+async fn wait(manager: &Manager<EtcdProvider>) -> Result<(), RunError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Signals)?;
     let mut progress = manager.watch();
     let failed = progress.wait_for(|progress| progress.state == State::Failed);
     tokio::select! {
         _ = terminate.recv() => tracing::info!("asked to stop by SIGTERM"),
         _ = interrupt.recv() => tracing::info!("asked to stop by SIGINT"),
-        _ = failed => return ExitCode::FAILURE,
+        _ = failed => {}
     }
-    ExitCode::SUCCESS
+    Ok(())
 }

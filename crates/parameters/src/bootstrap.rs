@@ -30,7 +30,9 @@ pub struct Bootstrap {
 #[non_exhaustive]
 pub enum BootstrapError {
     /// `owner_public_key` is not set.
-    #[error("owner_public_key is missing; without an owner nobody could ever manage the cluster. Give one: `polis owner create` makes it")]
+    #[error(
+        "owner_public_key is missing; without an owner nobody could ever manage the cluster. Give one: `polis owner create` makes it"
+    )]
     OwnerKeyMissing,
     /// `owner_public_key` is not 32 bytes long.
     #[error("owner_public_key has {0} bytes; an Ed25519 public key has 32")]
@@ -56,7 +58,9 @@ impl TryFrom<ClusterBootstrap> for Bootstrap {
         let owner = parse_owner(&message.owner_public_key)?;
         // An absent configuration means the strictest one (metropolis.md, F.4, step B1).
         let (tpm_mode, storage_policy, domain, kubernetes) = match message.initial_cluster_configuration {
-            None => (TpmMode::Required, StoragePolicy::NeedsEncryptionAndAuthentication, ClusterDomain::default(), None),
+            None => {
+                (TpmMode::Required, StoragePolicy::NeedsEncryptionAndAuthentication, ClusterDomain::default(), None)
+            }
             Some(given) => (
                 TpmMode::from_wire(given.tpm_mode)?,
                 StoragePolicy::from_wire(given.storage_security_policy)?,

@@ -94,7 +94,10 @@ mod tests {
         check("cluster.example.internal", Ok("cluster.example.internal"));
         check("a", Ok("a"));
         check("1.b", Ok("1.b"));
-        check(&format!("{0}.{1}", "a".repeat(63), "b".repeat(16)), Ok(&format!("{}.{}", "a".repeat(63), "b".repeat(16))));
+        check(
+            &format!("{0}.{1}", "a".repeat(63), "b".repeat(16)),
+            Ok(&format!("{}.{}", "a".repeat(63), "b".repeat(16))),
+        );
         check(&format!("{0}.{1}", "a".repeat(63), "b".repeat(17)), Err(DomainError::TooLong(81)));
         check(&long_label, Err(DomainError::Label(long_label.clone())));
         check("a..b", Err(DomainError::Label(String::new())));

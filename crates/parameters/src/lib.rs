@@ -37,6 +37,7 @@ pub struct Parameters {
 
 /// The two ways into a cluster.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one value in a process, and only while it starts")]
 pub enum ClusterParameters {
     /// Make a new cluster.
     Bootstrap(Bootstrap),
@@ -52,7 +53,9 @@ pub enum ParametersError {
     #[error("the file is empty; make it with `polis parameters bootstrap`")]
     Empty,
     /// More bytes than [`MAX_PARAMETERS_SIZE`].
-    #[error("the file has more than {MAX_PARAMETERS_SIZE} bytes, which no NodeParameters message needs; is it another file?")]
+    #[error(
+        "the file has more than {MAX_PARAMETERS_SIZE} bytes, which no NodeParameters message needs; is it another file?"
+    )]
     TooLarge,
     /// Not a `NodeParameters` message.
     #[error("the file is not a NodeParameters message, or was cut short; make it anew with `polis parameters`")]

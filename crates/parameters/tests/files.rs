@@ -66,7 +66,11 @@ fn good_files_mean_what_they_say() {
     ];
     for (name, storage, tpm, network) in table {
         let (found, has_network_configuration) = bootstrap(name);
-        assert_eq!((found.storage_policy, found.tpm_mode, has_network_configuration), (storage, tpm, network), "{name}");
+        assert_eq!(
+            (found.storage_policy, found.tpm_mode, has_network_configuration),
+            (storage, tpm, network),
+            "{name}"
+        );
         assert_eq!(found.label_faults, [], "{name}");
     }
 }
@@ -111,7 +115,10 @@ fn every_bad_file_is_refused_with_the_field_and_the_fault() {
         ("bad-owner-key-31-bytes.pb", &["cluster_bootstrap", "owner_public_key has 31 bytes", "32"]),
         ("bad-owner-key-missing.pb", &["cluster_bootstrap", "owner_public_key is missing"]),
         ("bad-storage-policy-unknown.pb", &["cluster_bootstrap", "storage_security_policy has the unknown value"]),
-        ("bad-register-address-not-an-ip.pb", &["cluster_register", "cluster_directory", "not an address", "not an IP address"]),
+        (
+            "bad-register-address-not-an-ip.pb",
+            &["cluster_register", "cluster_directory", "not an address", "not an IP address"],
+        ),
         ("bad-register-ca-not-a-certificate.pb", &["cluster_register", "ca_certificate is not a certificate"]),
         ("bad-register-empty-directory.pb", &["cluster_register", "cluster_directory names no node"]),
         ("bad-register-no-ticket.pb", &["cluster_register", "register_ticket is missing"]),
@@ -134,7 +141,8 @@ fn every_bad_file_is_refused_with_the_field_and_the_fault() {
 #[test]
 fn a_file_that_was_cut_anywhere_is_refused() {
     // These hold one field at the top, so no cut leaves a whole message.
-    for name in ["bootstrap-insecure.pb", "bootstrap-defaults.pb", "bootstrap-insecure-labels-domain.pb", "register.pb"] {
+    for name in ["bootstrap-insecure.pb", "bootstrap-defaults.pb", "bootstrap-insecure-labels-domain.pb", "register.pb"]
+    {
         let whole = data(name);
         for length in 0..whole.len() {
             let error = Parameters::parse(&whole[..length]).unwrap_err();

@@ -7,11 +7,17 @@
 
 use std::process::ExitCode;
 
-use polis_cli::{Invocation, LogFormat, NodeRunOptions};
+use polis_cli::{Exit, Invocation, LogFormat, NodeRunOptions};
 
 fn main() -> ExitCode {
     match Invocation::parse() {
-        Invocation::RunNode(options) => polis_node::run(node_options(options)),
+        Invocation::RunNode(options) => match polis_node::run(node_options(options)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                let exit = if error.is_missing_prerequisite() { Exit::Usage } else { Exit::Failed };
+                polis_cli::show_error(&error, error.hint(), exit)
+            }
+        },
         Invocation::Command(command) => polis_cli::run(command),
     }
 }

@@ -4,8 +4,8 @@
 //!
 //! | function | steps |
 //! |---|---|
-//! | [`write`] | `begin`, `created`, `synced`, `renamed`, `done` |
-//! | [`create_directory`] | `begin`, `created`, `done` |
+//! | [`write()`] | `begin`, `created`, `synced`, `renamed`, `done` |
+//! | [`create_directory`], [`create_siblings`] | `begin`, `created`, `done` |
 //! | [`remove`] | `begin`, `removed`, `done` |
 //! | [`settle`] | `begin`, `done` |
 
@@ -54,16 +54,34 @@ pub fn write(disk: &dyn Disk, site: &'static str, path: &DiskPath, mode: u32, by
 ///
 /// When a step fails, or when something else has that name.
 pub fn create_directory(disk: &dyn Disk, site: &'static str, path: &DiskPath, mode: u32) -> Result<(), DiskError> {
-    let (parent, _) = split(disk, Action::CreateDirectory, path)?;
+    let (parent, name) = split(disk, Action::CreateDirectory, path)?;
+    create_siblings(disk, site, &parent, &[name], mode)
+}
+
+/// Makes several directories in an existing one and makes their names durable together, as [`create_directory`] does.
+///
+/// # Errors
+///
+/// When a step fails, or when something else has one of the names.
+pub fn create_siblings(
+    disk: &dyn Disk,
+    site: &'static str,
+    parent: &DiskPath,
+    names: &[&str],
+    mode: u32,
+) -> Result<(), DiskError> {
     point(site, "begin");
-    if let Err(error) = disk.create_directory(path, mode) {
-        let is_directory = matches!(disk.metadata(path)?, Some(Metadata::Directory { .. }));
-        if !(error.already_exists() && is_directory) {
-            return Err(error);
+    for name in names {
+        let path = parent.child_unchecked(name);
+        if let Err(error) = disk.create_directory(&path, mode) {
+            let is_directory = matches!(disk.metadata(&path)?, Some(Metadata::Directory { .. }));
+            if !(error.already_exists() && is_directory) {
+                return Err(error);
+            }
         }
     }
     point(site, "created");
-    disk.sync_directory(site, &parent)?;
+    disk.sync_directory(site, parent)?;
     point(site, "done");
     Ok(())
 }
@@ -139,7 +157,7 @@ pub fn sweep(disk: &dyn Disk, directory: &DiskPath) -> Result<Vec<String>, DiskE
     Ok(swept)
 }
 
-/// Whether this is the name of a temporary: `.NAME.DIGITS.polis-tmp`, exactly as [`write`] makes them.
+/// Whether this is the name of a temporary: `.NAME.DIGITS.polis-tmp`, exactly as [`write()`] makes them.
 #[must_use]
 pub fn is_temporary(name: &str) -> bool {
     let inner = name.strip_prefix('.').and_then(|rest| rest.strip_suffix(TEMPORARY_SUFFIX));

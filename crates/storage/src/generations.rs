@@ -138,6 +138,16 @@ impl Generations {
         Ok(generation)
     }
 
+    /// Removes both files, whatever is in them: for a value that its owner can make anew, when neither can be used. When
+    /// this returns, that is durable.
+    ///
+    /// # Errors
+    ///
+    /// When the disk fails.
+    pub fn discard(&self, site: &'static str) -> Result<(), DiskError> {
+        self.slots.iter().try_for_each(|slot| durable::remove(&*self.disk, site, slot))
+    }
+
     /// The newest whole one and the slot that holds it.
     fn newest(&self) -> Result<Option<(usize, Loaded<Envelope>)>, GenerationsError> {
         let found = |slot: usize, envelope: Envelope, fault: Option<SlotProblem>| {
@@ -145,12 +155,10 @@ impl Generations {
             let generation = envelope.generation;
             Ok(Some((slot, Loaded { value: envelope, generation, path: self.full_path(slot), fault })))
         };
-        let unreadable = |problems: [SlotProblem; 2]| {
-            let [first, second] = problems;
-            Err(GenerationsError::BothUnusable {
-                first: SlotFault { path: self.full_path(0), problem: first },
-                second: SlotFault { path: self.full_path(1), problem: second },
-            })
+        let unusable = |[first, second]: [SlotProblem; 2]| {
+            let first = SlotFault { path: self.full_path(0), problem: first };
+            let second = SlotFault { path: self.full_path(1), problem: second };
+            Err(GenerationsError::BothUnusable { faults: Box::new([first, second]) })
         };
         // The very first write makes only one of the two files.
         let missing = |envelope: &Envelope| (envelope.generation > 0).then_some(SlotProblem::Missing);
@@ -173,9 +181,9 @@ impl Generations {
             }
             (Slot::Whole(envelope), Slot::Bad(problem)) => found(0, envelope, Some(problem)),
             (Slot::Bad(problem), Slot::Whole(envelope)) => found(1, envelope, Some(problem)),
-            (Slot::Bad(problem), Slot::Absent) => unreadable([problem, SlotProblem::Missing]),
-            (Slot::Absent, Slot::Bad(problem)) => unreadable([SlotProblem::Missing, problem]),
-            (Slot::Bad(first), Slot::Bad(second)) => unreadable([first, second]),
+            (Slot::Bad(problem), Slot::Absent) => unusable([problem, SlotProblem::Missing]),
+            (Slot::Absent, Slot::Bad(problem)) => unusable([SlotProblem::Missing, problem]),
+            (Slot::Bad(first), Slot::Bad(second)) => unusable([first, second]),
         }
     }
 
@@ -212,12 +220,12 @@ pub enum GenerationsError {
     #[error(transparent)]
     Disk(#[from] DiskError),
     /// There are files, and none of them is whole.
-    #[error("neither copy can be used, and nothing was changed; {first}; {second}; restore one of them from a backup")]
+    #[error(
+        "neither copy can be used, and nothing was changed; {}; {}; restore one of them from a backup", faults[0], faults[1]
+    )]
     BothUnusable {
-        /// What is wrong with `NAME.0`.
-        first: SlotFault,
-        /// What is wrong with `NAME.1`.
-        second: SlotFault,
+        /// What is wrong with `NAME.0` and with `NAME.1`.
+        faults: Box<[SlotFault; 2]>,
     },
     /// One of the files is from the future.
     #[error(

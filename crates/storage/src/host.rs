@@ -154,12 +154,14 @@ impl Disk for HostDisk {
     }
 
     fn rename(&self, from: &DiskPath, to: &DiskPath) -> Result<(), DiskError> {
-        self.at(Action::Rename, to, |directory, name| match from.split() {
-            Some((parent, old)) if Some(&parent) == to.parent().as_ref() => {
-                Ok(rustix::fs::renameat(directory, old, directory, name)?)
+        match (from.split(), to.parent()) {
+            (Some((parent, old)), Some(same)) if parent == same => {
+                self.at(Action::Rename, to, |directory, new| Ok(rustix::fs::renameat(directory, old, directory, new)?))
             }
-            Some(_) | None => Err(invalid("both names must be in the same directory")),
-        })
+            (Some(_) | None, Some(_) | None) => {
+                Err(self.error(Action::Rename, to, invalid("both names must be in the same directory")))
+            }
+        }
     }
 
     fn remove_file(&self, path: &DiskPath) -> Result<(), DiskError> {

@@ -47,6 +47,16 @@ impl<T: Record> Stored<T> {
         if let Some(directory) = self.path.parent() {
             durable::settle(&*self.disk, T::LOAD_SITE, &directory)?;
         }
+        self.peek()
+    }
+
+    /// Reads the record as it is visible now, which a power cut may still take back: for whoever only looks, and does not act
+    /// on what is there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Stored::load`].
+    pub fn peek(&self) -> Result<Option<T>, LoadError> {
         let Some(bytes) = read_if_present(&*self.disk, &self.path, T::FORMAT.file_limit())? else {
             return Ok(None);
         };

@@ -71,6 +71,15 @@ impl<T: Record> TwoGenerations<T> {
         self.files.store(0, &payload, site)?;
         Ok(())
     }
+
+    /// Removes both files, whatever is in them: for a record that its owner can make anew, when neither can be used.
+    ///
+    /// # Errors
+    ///
+    /// When the disk fails.
+    pub fn discard(&self, site: &'static str) -> Result<(), TwoGenerationsError> {
+        Ok(self.files.discard(site).map_err(GenerationsError::Disk)?)
+    }
 }
 
 /// Why a record in two generations could not be read or written.

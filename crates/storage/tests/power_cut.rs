@@ -11,14 +11,13 @@ use polis_storage::{Disk as _, DiskPath};
 
 /// Syncs that are in this crate's own code, and not in a call that a workload makes under a name of its own. If one of
 /// them is not in the recordings, nothing proves it.
-const OWN_SITES: [&str; 12] = [
+const OWN_SITES: [&str; 11] = [
     "layout/esp",
     "layout/esp/polis",
     "journal/load",
     "data/format",
-    "data/format/etcd",
+    "data/format/directories",
     "data/format/etcd/data",
-    "data/format/node",
     "data/format/partition",
     "data/partition/load",
     "etcd/credentials/load",

@@ -1,29 +1,36 @@
 //! Measures how long ten thousand runnables take to start, and how promptly one group of them restarts, alone.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use polis_supervisor::{NodeReport, SharedRunnable, State, Supervisor, runnable};
+use polis_supervisor::{BackoffSettings, NodeReport, Settings, SharedRunnable, State, Supervisor, runnable};
 use tokio::sync::watch;
 
 const RUNNABLES: usize = 10_000;
 const MEMBERS: usize = 10;
+
+/// Without randomness, so that it can be subtracted.
+const BACKOFF: Duration = Duration::from_millis(500);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let healthy = Arc::new(AtomicU64::new(0));
     let (all_healthy, mut wait_for_all) = watch::channel(0);
     let (kill, killed) = watch::channel(false);
+    let death: Arc<Mutex<Option<Instant>>> = Arc::default();
     let member = |dies: bool| -> SharedRunnable {
         let (healthy, all_healthy, killed) = (Arc::clone(&healthy), all_healthy.clone(), killed.clone());
+        let died = Arc::clone(&death);
         runnable(move |context| {
             let (healthy, all_healthy, mut killed) = (Arc::clone(&healthy), all_healthy.clone(), killed.clone());
+            let died = Arc::clone(&died);
             async move {
                 context.healthy();
                 all_healthy.send_replace(healthy.fetch_add(1, Ordering::Relaxed) + 1);
                 if dies && !*killed.borrow() {
                     context.unless_cancelled(killed.changed()).await??;
+                    *died.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
                     return Err("killed".into());
                 }
                 Err(context.cancelled().await.into())
@@ -46,19 +53,20 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     });
 
+    let backoff = BackoffSettings { initial: BACKOFF, randomization: 0.0, ..BackoffSettings::default() };
+    let settings = Settings { backoff, ..Settings::default() };
     let begin = Instant::now();
-    let supervisor = Supervisor::builder().start(root);
+    let supervisor = Supervisor::builder().settings(settings).start(root);
     wait_for_all.wait_for(|healthy| *healthy >= RUNNABLES as u64).await?;
     println!("supervisor-start runnables={RUNNABLES} seconds={:.3}", begin.elapsed().as_secs_f64());
 
     let observer = supervisor.observer();
     let in_group = |node: &NodeReport| node.distinguished_name.as_str().starts_with("root.g0-");
     kill.send_replace(true);
-    let waiting = observer.wait_until(|dump| dump.iter().any(|node| in_group(node) && node.starts_in.is_some())).await;
-    let seen = Instant::now();
-    let backoff = waiting.iter().filter(|node| in_group(node)).find_map(|node| node.starts_in).unwrap_or_default();
     wait_for_all.wait_for(|healthy| *healthy >= (RUNNABLES + MEMBERS) as u64).await?;
-    let over = seen.elapsed().saturating_sub(backoff);
+    let end = Instant::now();
+    let death = death.lock().unwrap_or_else(PoisonError::into_inner).ok_or("nothing died")?;
+    let over = (end - death).checked_sub(BACKOFF).ok_or("the group restarted before its backoff was over")?;
     let dump = observer
         .wait_until(|dump| dump.iter().filter(|node| in_group(node)).all(|node| node.state == State::Healthy))
         .await;

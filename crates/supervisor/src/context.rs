@@ -164,6 +164,7 @@ impl Context {
     /// # Panics
     ///
     /// When the closure does, which is the death of the runnable as any panic is.
+    #[expect(clippy::disallowed_methods, reason = "the closure is tracked, and its panic is the runnable's")]
     pub async fn blocking<T: Send + 'static>(&self, closure: impl FnOnce() -> T + Send + 'static) -> T {
         let life = Arc::clone(&self.life);
         let held = self.life.hold();

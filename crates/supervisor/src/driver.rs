@@ -31,12 +31,14 @@ pub(crate) struct Driver {
     metrics: Vec<Arc<dyn Metrics>>,
     /// The life of each node that was started last.
     lives: HashMap<NodeKey, Arc<Life>>,
+    /// Those that do not stop, as they were told last.
+    overdue: Vec<DistinguishedName>,
     logger: Logger,
 }
 
 impl Driver {
     pub(crate) fn new(shared: Arc<Shared>, metrics: Vec<Arc<dyn Metrics>>, logger: Logger) -> Self {
-        Self { shared, metrics, lives: HashMap::new(), logger }
+        Self { shared, metrics, lives: HashMap::new(), overdue: Vec::new(), logger }
     }
 
     /// Runs until everything has stopped after a shutdown.
@@ -115,7 +117,7 @@ impl Driver {
                 }
             }
             Action::Died { distinguished_name, error } => self.log_death(&distinguished_name, &error),
-            Action::Overdue(names) => self.overdue(&names),
+            Action::Overdue(names) => self.overdue(names),
             Action::RestartsOften(names) => self.restarts_often(&names),
         }
     }
@@ -130,19 +132,20 @@ impl Driver {
         );
     }
 
-    fn overdue(&self, names: &[DistinguishedName]) {
-        let message = format!("asked to stop and still running past the deadline: {}", list(names));
-        if !names.is_empty() {
-            self.logger.warning(&message);
+    fn overdue(&mut self, names: Vec<DistinguishedName>) {
+        for name in names.iter().filter(|name| !self.overdue.contains(name)) {
+            self.logger.warning(format!("{name} was asked to stop and still runs past its deadline"));
         }
+        let message = format!("asked to stop and still running past the deadline: {}", list(&names));
         set(
             &self.shared.conditions,
             DOES_NOT_STOP,
-            names,
+            &names,
             Severity::Error,
             message,
             "it is aborted after a further grace; if it stays, it blocks a thread: restart the node and report the names",
         );
+        self.overdue = names;
     }
 
     fn restarts_often(&self, names: &[DistinguishedName]) {

@@ -39,6 +39,7 @@ pub(crate) struct Life {
 
 impl Life {
     /// Starts a life on the runtime.
+    #[expect(clippy::disallowed_methods, reason = "the tree hears of the end and the panic of this task")]
     pub(crate) fn begin(
         shared: &Arc<Shared>,
         key: core::Life,
@@ -99,7 +100,7 @@ impl Life {
                 life.fail(panic.to_string());
             }
         };
-        self.shared.handle.spawn(self.tracker.track_future(task.instrument(runnable_span(&self.distinguished_name))));
+        self.run_tracked(task);
     }
 
     /// Something that must end before this life is over.
@@ -128,7 +129,7 @@ impl Life {
                 Err(panic) => life.fail(panic.to_string()),
             }
         };
-        self.shared.handle.spawn(self.tracker.track_future(task.instrument(runnable_span(&self.distinguished_name))));
+        self.run_tracked(task);
     }
 
     /// Calls code of this runnable; a panic is returned.
@@ -137,6 +138,12 @@ impl Life {
         let result = panics::catch(function);
         CURRENT.set(outer);
         result
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the task is tracked, and its panic is the runnable's")]
+    fn run_tracked(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let span = runnable_span(&self.distinguished_name);
+        self.shared.handle.spawn(self.tracker.track_future(task.instrument(span)));
     }
 
     fn take_failure(&self) -> Option<String> {

@@ -28,9 +28,13 @@ impl std::fmt::Display for Panic {
     }
 }
 
-/// Calls `function`; a panic of it is returned, and is not printed by the hook of the process.
+/// Calls `function`; a panic of it is returned. With the hook installed, its place is known and it is not printed.
 pub(crate) fn catch<T>(function: impl FnOnce() -> T) -> Result<T, Panic> {
-    install_hook();
+    // One that the runnable has caught by itself may have left its place. While this thread unwinds the place belongs
+    // to somebody further out.
+    if !std::thread::panicking() {
+        LOCATION.set(None);
+    }
     CATCHING.set(CATCHING.get() + 1);
     let result = panic::catch_unwind(AssertUnwindSafe(function));
     CATCHING.set(CATCHING.get() - 1);
@@ -57,7 +61,7 @@ fn message(payload: &(dyn Any + Send)) -> String {
 
 /// Puts a hook before that of the process which notes the place of panics that are caught here, and leaves all others
 /// to it.
-fn install_hook() {
+pub(crate) fn install_hook() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
         let previous = panic::take_hook();
@@ -78,6 +82,7 @@ mod tests {
 
     #[test]
     fn message_and_place_are_kept() {
+        install_hook();
         let line = line!() + 1;
         let panic = catch(|| panic!("broken {}", 7)).map(|(): ()| ()).unwrap_err();
         let text = panic.to_string();
@@ -87,7 +92,20 @@ mod tests {
     }
 
     #[test]
+    fn the_place_of_a_panic_that_was_caught_inside_is_not_told_of_another() {
+        install_hook();
+        let panic = catch(|| {
+            let inner = panic::catch_unwind(|| panic!("inner"));
+            panic::resume_unwind(inner.unwrap_err());
+        });
+        assert!(panic.map(|(): ()| ()).unwrap_err().to_string().contains("panics.rs"));
+        let panic = catch(|| panic::resume_unwind(Box::new("thrown"))).map(|(): ()| ()).unwrap_err();
+        assert_eq!(panic.to_string(), "panicked: thrown");
+    }
+
+    #[test]
     fn a_thrown_value_that_panics_when_dropped_is_harmless() {
+        install_hook();
         struct Bomb;
         impl Drop for Bomb {
             fn drop(&mut self) {

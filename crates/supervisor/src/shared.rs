@@ -105,6 +105,7 @@ impl Shared {
     /// it. If that was our loop, and the runnable that woke it then spins without ever awaiting, the loop would be
     /// stuck with it, and so every other runnable. An empty task takes that slot, and the loop moves to the queue
     /// that everybody takes from.
+    #[expect(clippy::disallowed_methods, reason = "the task is empty")]
     fn free_the_loop(&self) {
         if self.handle.runtime_flavor() != RuntimeFlavor::CurrentThread {
             self.handle.spawn(std::future::ready(()));

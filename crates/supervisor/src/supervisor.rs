@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 
 use crate::core::Tree;
 use crate::driver::{Driver, OWN_NAME};
+use crate::panics;
 use crate::report::Metrics;
 use crate::report::NodeReport;
 use crate::runnable::{Runnable, SharedRunnable};
@@ -123,7 +124,9 @@ impl Builder {
     /// # Panics
     ///
     /// Outside of a tokio runtime.
+    #[expect(clippy::disallowed_methods, reason = "the loop ends when everything has stopped")]
     pub fn start(self, root: impl Runnable) -> Supervisor {
+        panics::install_hook();
         let handle = Handle::current();
         let log_tree = self.log_tree.unwrap_or_default();
         let top = DistinguishedName::root();

@@ -23,11 +23,45 @@ fn good() -> SharedRunnable {
     })
 }
 
+/// Ends the spinning when the test ends, and also when it hangs: spinning threads may hold the timers of the runtime
+/// too, so no deadline inside of it can be relied on.
+struct Spinning {
+    stop: Arc<AtomicBool>,
+    finished: Option<blocking_channel::Sender<()>>,
+    watchdog: Option<std::thread::JoinHandle<bool>>,
+}
+
+impl Spinning {
+    fn new(stop: &Arc<AtomicBool>) -> Self {
+        let (finished, wait) = blocking_channel::channel();
+        let stops = Arc::clone(stop);
+        let watchdog = std::thread::spawn(move || {
+            let in_time = wait.recv_timeout(DEADLINE) != Err(blocking_channel::RecvTimeoutError::Timeout);
+            stops.store(true, Ordering::Relaxed);
+            in_time
+        });
+        Self { stop: Arc::clone(stop), finished: Some(finished), watchdog: Some(watchdog) }
+    }
+
+    /// Ends it; false when it had to be ended before because the test hung.
+    fn end(mut self) -> bool {
+        drop(self.finished.take());
+        self.watchdog.take().is_some_and(|watchdog| watchdog.join().unwrap())
+    }
+}
+
+impl Drop for Spinning {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Misbehaving runnables do not keep a well-behaved one from answering (TestResilience).
 #[test]
 fn resilience() {
     let runtime = runtime(4);
     let stop = Arc::new(AtomicBool::new(false));
+    let stop_spinning = Spinning::new(&stop);
     let (requests, serve) = mpsc::channel::<oneshot::Sender<u32>>(1);
     let serve = Arc::new(tokio::sync::Mutex::new(serve));
 
@@ -122,8 +156,9 @@ fn resilience() {
             dump.iter().any(|node| node.distinguished_name.as_str() == "root.done-too-early" && node.restarts >= 1)
         });
         timeout(DEADLINE, dump).await.unwrap();
-        stop.store(true, Ordering::Relaxed);
+        let in_time = stop_spinning.end();
         harness.finish().await;
+        assert!(in_time, "the runtime was stuck until the spinning was ended");
     });
 }
 

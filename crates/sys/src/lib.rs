@@ -4,7 +4,7 @@
 //!
 //! * [`spawn`] starts a [`ChildProcess`] that never outlives this process, not even when this process gets SIGKILL.
 //!   The kernel's parent-death signal fires when the *thread* that made the child ends, so every child is made by one
-//!   thread that lives as long as the process. A child has an environment built by the caller (nothing is inherited),
+//!   thread that lives as long as the process. A child has an environment built by the caller, inherits no open file, has
 //!   a process group of its own, no standard input, and is waited for through its pidfd.
 //! * [`ExitStatus`] says in words how a process ended.
 //!

@@ -54,6 +54,7 @@ fn run(receiver: &Receiver<Request>) {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "this is the one place that starts processes")]
 fn start(command: Command) -> Result<ChildProcess, SpawnError> {
     let program = command.program;
     if !program.is_absolute() {
@@ -71,10 +72,13 @@ fn start(command: Command) -> Result<ChildProcess, SpawnError> {
         .stdout(stdio(command.standard_output))
         .stderr(stdio(command.standard_error));
     let parent = process::id();
-    // SAFETY: between fork and exec only async-signal-safe work is allowed. The closure makes two system calls and
-    // builds errors from numbers: it neither allocates nor takes a lock.
+    // SAFETY: between fork and exec only async-signal-safe work is allowed. The closure makes system calls and builds
+    // errors from numbers: it neither allocates nor takes a lock.
     unsafe {
-        builder.pre_exec(move || die_with_parent(parent));
+        builder.pre_exec(move || {
+            die_with_parent(parent)?;
+            inherit_nothing()
+        });
     }
     let mut child = match builder.spawn() {
         Ok(child) => child,
@@ -117,6 +121,15 @@ fn die_with_parent(parent: u32) -> io::Result<()> {
     } else {
         Err(io::Error::from_raw_os_error(rustix::io::Errno::SRCH.raw_os_error()))
     }
+}
+
+/// Runs in the child before exec: everything that this process was itself started with, or that a library has opened
+/// without care, is closed when the program begins. Only the three standard streams stay.
+fn inherit_nothing() -> io::Result<()> {
+    let (first, last) = (3, libc::c_uint::MAX);
+    // SAFETY: the call takes no pointers, and marking descriptors takes effect only at exec.
+    let result = unsafe { libc::close_range(first, last, libc::CLOSE_RANGE_CLOEXEC as libc::c_int) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 fn stdio(output: Output) -> Stdio {

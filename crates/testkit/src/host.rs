@@ -10,10 +10,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use polis_control::{Client, NodeState, Status};
-use tempfile::TempDir;
 
 use crate::address::TestAddress;
-use crate::etcd;
+use crate::scratch::Scratch;
+use crate::{etcd, processes, trace};
 
 /// How long a test waits for what should take well under a second: long enough for a loaded machine, short enough that a
 /// hang is seen.
@@ -26,7 +26,7 @@ pub struct Host {
     pub binary: PathBuf,
     /// Address of the node.
     pub address: TestAddress,
-    directory: TempDir,
+    directory: Scratch,
 }
 
 /// A node that was started. Dropping it kills it.
@@ -46,8 +46,7 @@ impl Host {
     /// When there is no temporary directory to be had.
     #[must_use]
     pub fn new(binary: impl Into<PathBuf>) -> Self {
-        let directory = tempfile::Builder::new().prefix("polis-test-").tempdir().expect("a temporary directory");
-        Self { binary: binary.into(), address: TestAddress::claim(), directory }
+        Self { binary: binary.into(), address: TestAddress::claim(), directory: Scratch::new() }
     }
 
     /// A directory beside the root, for files of the test.
@@ -79,7 +78,26 @@ impl Host {
         path
     }
 
-    /// The command that runs the node; add arguments and environment to it.
+    /// Makes parameters for a cluster of this node alone, as its owner would, and gives their path.
+    ///
+    /// # Panics
+    ///
+    /// When `polis` does not make them.
+    #[must_use]
+    pub fn bootstrap_parameters(&self) -> PathBuf {
+        let (keys, parameters) = (self.directory().join("owner"), self.directory().join("parameters.pb"));
+        let run = |command: &mut Command| {
+            let output = command.stdin(Stdio::null()).output().expect("polis can be started");
+            assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+        };
+        run(Command::new(&self.binary).args(["owner", "create", "--config"]).arg(&keys));
+        let mut bootstrap = Command::new(&self.binary);
+        bootstrap.args(["parameters", "bootstrap", "--storage-security", "insecure", "--tpm-mode", "disabled"]);
+        run(bootstrap.arg("--owner-key").arg(keys.join("owner-key.pem")).arg("-o").arg(&parameters));
+        parameters
+    }
+
+    /// The command that runs the node; add arguments and environment to it. Start it with [`Host::spawn`].
     #[must_use]
     pub fn command(&self) -> Command {
         self.command_with_etcd(&etcd::binary())
@@ -88,7 +106,16 @@ impl Host {
     /// The command that runs the node with another etcd.
     #[must_use]
     pub fn command_with_etcd(&self, etcd: &Path) -> Command {
-        let mut command = Command::new(&self.binary);
+        self.complete(processes::bound_to_test(&self.binary), etcd)
+    }
+
+    /// The command that runs the node under strace, with the trace in the file `trace` ([`mod@trace`]).
+    #[must_use]
+    pub fn traced_command(&self, trace: &Path) -> Command {
+        self.complete(trace::traced(&self.binary, trace), &etcd::binary())
+    }
+
+    fn complete(&self, mut command: Command, etcd: &Path) -> Command {
         command.args(["node", "run", "--root"]).arg(self.root());
         command.arg("--address").arg(self.ip().to_string());
         command.arg("--etcd").arg(etcd);
@@ -104,19 +131,15 @@ impl Host {
         Command::new(&self.binary).args(arguments).stdin(Stdio::null()).output().expect("polis can be started")
     }
 
-    /// Starts a command made by [`Host::command`].
+    /// Starts a command made by [`Host::command`]. The node ends with the test process, however that ends.
     ///
     /// # Panics
     ///
     /// When it cannot be started.
     #[must_use]
     pub fn spawn(&self, mut command: Command) -> NodeProcess {
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("polis can be started");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = processes::spawn(command);
         let stderr = child.stderr.take().expect("stderr is piped");
         let log = Arc::new(Mutex::new(String::new()));
         let writer = log.clone();
@@ -215,6 +238,34 @@ impl NodeProcess {
         panic!("the node did not end; its log:\n{}", self.log());
     }
 
+    /// Waits until the node runs or has ended by itself, and asks it to stop if it runs. Returns how it ended: by the signal
+    /// of a fault point, or in order.
+    ///
+    /// # Panics
+    ///
+    /// When neither happens within [`PATIENCE`].
+    pub fn wait_exit_or_stop(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        while Instant::now() < deadline {
+            if self.child.try_wait().expect("the child can be waited for").is_some() {
+                return self.wait_exit();
+            }
+            let runs = async {
+                let mut client = Client::connect(&self.root, true).await.ok()?;
+                while client.next().await.ok()?.state != NodeState::Running {}
+                Some(())
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if let Ok(Some(())) = runtime.block_on(async { tokio::time::timeout(left, runs).await }) {
+                self.signal(rustix::process::Signal::TERM);
+                return self.wait_exit();
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        panic!("the node neither ran nor ended; its log:\n{}", self.log());
+    }
+
     /// Ends the node with SIGKILL.
     ///
     /// # Panics
@@ -231,9 +282,13 @@ impl NodeProcess {
     ///
     /// When it does not end.
     pub fn stop(mut self) -> ExitStatus {
-        let id = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("a child can be signalled");
+        self.signal(rustix::process::Signal::TERM);
         self.wait_exit()
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let id = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(id, signal).expect("a child that was not waited for can be signalled");
     }
 
     fn final_log(&mut self) -> String {

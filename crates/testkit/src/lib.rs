@@ -5,8 +5,14 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod checks;
 pub mod etcd;
 pub mod host;
+pub mod processes;
+pub mod scratch;
+pub mod seed;
+pub mod store;
 pub mod trace;
+pub mod writer;
 
 pub use host::{Host, NodeProcess};

@@ -1,1 +1,175 @@
-//! placeholder
+//! System call traces, and the rule that they are checked for: nothing becomes durable without a fault point on either side.
+//!
+//! A node is traced by strace while its fault points go to a log file. A point is one `write` to that file, so the trace shows
+//! points and system calls of each thread in their order.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::Command;
+
+/// System calls that make something durable, or change which file has a name that is to last.
+const DURABLE: [&str; 13] = [
+    "rename", "renameat", "renameat2", "fsync", "fdatasync", "sync", "syncfs", "sync_file_range", "msync", "link", "linkat",
+    "truncate", "ftruncate",
+];
+
+/// The command that runs `program` under strace and writes the trace to `trace`; add arguments and environment to it. Started
+/// by [`crate::processes::spawn`] it is the program itself, with the program's process id: strace stands aside (`-D`). Children
+/// are let go when they become another program (`-b execve`): etcd's writes are its own business.
+#[must_use]
+pub fn traced(program: &Path, trace: &Path) -> Command {
+    let mut command = crate::processes::bound_to_test(Path::new("strace"));
+    let calls = format!("trace=write,{}", DURABLE.join(","));
+    command.args(["-D", "-f", "-b", "execve", "-y", "-qq", "-s", "256", "-e", "signal=none", "-e", &calls, "-o"]);
+    command.arg(trace).arg(program);
+    command
+}
+
+/// One thing that a thread did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Event {
+    /// It passed this point.
+    Point(String),
+    /// It made this system call.
+    Call(String),
+}
+
+/// What a trace has shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Findings {
+    /// Points that were passed.
+    pub points: usize,
+    /// System calls that made something durable.
+    pub calls: usize,
+    /// Violations of the rule, one sentence each.
+    pub complaints: Vec<String>,
+}
+
+/// Checks a trace: every call of [`DURABLE`] stands directly between two points of the same site and thread, and no two of
+/// them share such a gap. `log` is the file to which the points went.
+#[must_use]
+pub fn check(trace: &str, log: &Path) -> Findings {
+    let mut threads: HashMap<&str, Vec<Event>> = HashMap::new();
+    let mut order = Vec::new();
+    for line in trace.lines() {
+        if let Some((thread, event)) = parse(line, log) {
+            if !threads.contains_key(thread) {
+                order.push(thread);
+            }
+            threads.entry(thread).or_default().push(event);
+        }
+    }
+    let mut findings = Findings::default();
+    for thread in order {
+        check_thread(thread, &threads[thread], &mut findings);
+    }
+    findings
+}
+
+fn check_thread(thread: &str, events: &[Event], findings: &mut Findings) {
+    for (index, event) in events.iter().enumerate() {
+        let call = match event {
+            Event::Point(_) => {
+                findings.points += 1;
+                continue;
+            }
+            Event::Call(call) => call,
+        };
+        findings.calls += 1;
+        let point = |neighbour: Option<&Event>| match neighbour {
+            Some(Event::Point(point)) => Some(site(point).to_owned()),
+            Some(Event::Call(_)) | None => None,
+        };
+        let before = point(index.checked_sub(1).and_then(|index| events.get(index)));
+        let after = point(events.get(index + 1));
+        let complaint = match (before, after) {
+            (Some(before), Some(after)) if before == after => continue,
+            (Some(before), Some(after)) => format!("stands between the points of two sites, {before} and {after}"),
+            (None, _) => "has no point before it".to_owned(),
+            (Some(before), None) => format!("has no point of {before} after it"),
+        };
+        findings.complaints.push(format!("thread {thread}: {call} {complaint}"));
+    }
+}
+
+/// The site in the name of a point.
+fn site(point: &str) -> &str {
+    point.rsplit_once('/').map_or(point, |(site, _)| site)
+}
+
+/// What one line of a trace says, if it is of interest. A call that strace shows in two parts counts where it begins.
+fn parse<'a>(line: &'a str, log: &Path) -> Option<(&'a str, Event)> {
+    let (thread, rest) = line.split_once(' ')?;
+    let call = rest.trim_start();
+    let (name, arguments) = call.split_once('(')?;
+    if name == "write" {
+        let (file, text) = arguments.split_once('>')?;
+        let (_, path) = file.split_once('<')?;
+        if Path::new(path) != log {
+            return None;
+        }
+        let point = text.split('"').nth(1)?.strip_suffix("\\n")?;
+        return Some((thread, Event::Point(point.to_owned())));
+    }
+    DURABLE.contains(&name).then(|| (thread, Event::Call(call.trim_end().to_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: &str = "/t/faults";
+
+    fn complaints(trace: &str) -> Vec<String> {
+        check(trace, Path::new(LOG)).complaints
+    }
+
+    /// A durable write of one file by thread 11, while thread 12 makes a directory.
+    const GOOD: &str = "\
+11 openat(AT_FDCWD</t>, \"/t/faults\", O_WRONLY) = 9</t/faults>
+11 write(9</t/faults>, \"a/b/begin\\n\", 10) = 10
+12 write(9</t/faults>, \"c/begin\\n\", 8 <unfinished ...>
+11 write(7</t/r/.f.polis-tmp>, \"fsync(1)\", 8) = 8
+11 write(9</t/faults>, \"a/b/created\\n\", 12) = 12
+12 <... write resumed>)              = 8
+11 fsync(7</t/r/.f.polis-tmp> <unfinished ...>
+12 write(9</t/faults>, \"c/created\\n\", 10) = 10
+12 fsync(8</t>) = 0
+12 write(9</t/faults>, \"c/done\\n\", 7) = 7
+11 <... fsync resumed>)              = 0
+11 write(9</t/faults>, \"a/b/synced\\n\", 11) = 11
+11 renameat(7</t/r>, \".f.polis-tmp\", 7</t/r>, \"f\") = 0
+11 write(9</t/faults>, \"a/b/renamed\\n\", 12) = 12
+11 fsync(7</t/r>) = 0
+11 write(9</t/faults>, \"a/b/done\\n\", 9) = 9
+";
+
+    #[test]
+    fn calls_between_points_are_in_order() {
+        assert_eq!(check(GOOD, Path::new(LOG)), Findings { points: 8, calls: 4, complaints: Vec::new() });
+    }
+
+    #[test]
+    fn each_point_that_is_missing_is_noticed() {
+        let needed = ["a/b/created", "a/b/synced", "a/b/renamed", "a/b/done", "c/created", "c/done"];
+        for point in needed {
+            let quoted = format!("\"{point}\\n\"");
+            let trace: String =
+                GOOD.lines().filter(|line| !line.contains(&quoted)).map(|line| format!("{line}\n")).collect();
+            assert!(trace.len() < GOOD.len() && !complaints(&trace).is_empty(), "{point}");
+        }
+    }
+
+    #[test]
+    fn points_of_another_thread_site_or_file_do_not_count() {
+        for (from, to) in [("12 fsync", "13 fsync"), ("\"c/done", "\"d/done"), ("9</t/faults>, \"c/d", "9</t/other>, \"c/d")] {
+            let trace = GOOD.replacen(from, to, 1);
+            assert!(trace != GOOD && complaints(&trace).len() == 1, "{from}: {:?}", complaints(&trace));
+        }
+    }
+
+    #[test]
+    fn a_call_without_any_point_is_noticed() {
+        assert_eq!(complaints("5 fdatasync(3</t/x>) = 0\n"), ["thread 5: fdatasync(3</t/x>) = 0 has no point before it"]);
+    }
+}

@@ -13,12 +13,15 @@ use crate::duration;
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
-    long_about = "A cluster on this machine, for trying Polis. Needs no root; nodes are ordinary processes that stay until \
-        `polis dev down`.",
+    about = "A cluster on this machine, for trying Polis",
+    long_about = "A cluster on this machine, for trying Polis.\n\n\
+        It needs no root. Its nodes are ordinary processes that stay until `polis dev down`, or until the machine is \
+        restarted; `polis dev up` starts the same nodes again.",
     after_help = "Examples:\n  \
-        polis dev up                    start it, or what is missing of it\n  \
-        polis dev kill 1                end node 1 with SIGKILL; `polis dev start 1` brings the same node back\n  \
-        polis dev down --purge          stop it and forget everything"
+        polis dev up                 start it, or what is missing of it\n  \
+        polis dev kill 1             end node 1 with SIGKILL\n  \
+        polis dev start 1            the same node comes back\n  \
+        polis dev down --purge       stop it and forget everything"
 )]
 pub(crate) struct DevArguments {
     #[command(subcommand)]
@@ -27,7 +30,6 @@ pub(crate) struct DevArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DevCommand {
-    /// Start the cluster, or what is missing of it
     Up(DevUpArguments),
     /// The nodes and what they do
     #[command(after_help = "Example:\n  polis dev status -o json")]
@@ -75,6 +77,7 @@ pub(crate) struct DevDirectory {
 
 #[derive(Debug, Args)]
 #[command(
+    about = "Start the cluster, or what is missing of it",
     long_about = "Start the cluster, or what is missing of it, and return while the nodes stay.\n\n\
         A cluster that runs is only shown; one that was half made is completed; after a reboot the same nodes start again.",
     after_help = "Examples:\n  polis dev up\n  polis dev up --dir ./try --base-address 127.0.0.10"

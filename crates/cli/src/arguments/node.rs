@@ -12,9 +12,7 @@ use crate::duration;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NodeCommand {
-    /// Run the node until SIGTERM or SIGINT
     Run(NodeRunOptions),
-    /// What the running node says about itself
     Status(NodeStatusArguments),
 }
 
@@ -64,6 +62,7 @@ pub enum LogFormat {
 
 #[derive(Debug, Args)]
 #[command(
+    about = "What the running node says about itself",
     long_about = "What the running node says about itself, asked over DIR/ephemeral/control.sock.\n\n\
         When no node runs there, the last state that one wrote down is shown, and the exit code is 1.",
     after_help = "Examples:\n  \

@@ -18,14 +18,13 @@ pub(crate) struct ParametersArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ParametersCommand {
-    /// Make the file that tells a machine to create a cluster
     Bootstrap(BootstrapArguments),
-    /// Say what is in such a file, and what a node would do with it
     Show(ShowArguments),
 }
 
 #[derive(Debug, Args)]
 #[command(
+    about = "Make the file that tells a machine to create a cluster",
     long_about = "Make the NodeParameters file that tells a machine to create a cluster.\n\n\
         The defaults are the strictest: a TPM is required and storage is encrypted and authenticated. Only the public half \
         of the owner key enters the file, so it holds no secret.",
@@ -33,8 +32,7 @@ pub(crate) enum ParametersCommand {
         polis owner create\n  \
         polis parameters bootstrap --owner-key ~/.config/metroctl/owner-key.pem \\\n      \
         --storage-security insecure --tpm-mode disabled --label site=lab -o node.pb\n\n\
-        A machine without encryption support takes only `--storage-security insecure` or `permissive`; a node that cannot \
-        do\nwhat its parameters ask refuses to start and says so."
+        A node that cannot do what its parameters ask refuses to start, and says so."
 )]
 pub(crate) struct BootstrapArguments {
     /// PEM file of the owner key, as `polis owner create` makes it
@@ -62,6 +60,7 @@ pub(crate) struct BootstrapArguments {
 
 #[derive(Debug, Args)]
 #[command(
+    about = "Say what is in such a file, and what a node would do with it",
     long_about = "Say what is in a NodeParameters file, and what a node of this build would do with it.\n\n\
         Secrets are not shown. A file that no node would take is an error, with the reason.",
     after_help = "Example:\n  polis parameters show node.pb -o json"

@@ -29,9 +29,9 @@ impl Directory {
         let default = default_path(|name| std::env::var_os(name));
         let given = arguments.dir.as_ref().or(default.as_ref()).ok_or_else(unknown)?;
         // What is there is named without symbolic links, as purging must not take a link for the directory.
-        let path = fs::canonicalize(given).or_else(|_| std::path::absolute(given)).map_err(|error| {
-            Failure::failed(format!("{} is not usable as a path", given.display())).because(&error)
-        })?;
+        let path = fs::canonicalize(given)
+            .or_else(|_| std::path::absolute(given))
+            .map_err(|error| Failure::failed(format!("{} is not usable as a path", given.display())).because(&error))?;
         let is_default = arguments.dir.is_none() || arguments.dir == default;
         let option = if is_default { String::new() } else { format!(" --dir {}", shell::quote(&path)) };
         Ok(Self { path, option })
@@ -121,7 +121,9 @@ impl Directory {
 /// `$XDG_STATE_HOME/polis/dev`, else `~/.local/state/polis/dev`.
 fn default_path(environment: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let absolute = |name: &str| environment(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state"))).map(|base| base.join("polis/dev"))
+    absolute("XDG_STATE_HOME")
+        .or_else(|| Some(absolute("HOME")?.join(".local/state")))
+        .map(|base| base.join("polis/dev"))
 }
 
 #[cfg(test)]

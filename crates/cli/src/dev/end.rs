@@ -71,7 +71,9 @@ pub(super) fn down(arguments: &DevDirectory, purge: bool) -> Result<ExitCode, Fa
     }
     if purge {
         remove(directory.path()).map_err(|error| {
-            Failure::failed(format!("{path} could not be removed")).because(&error).hint("cure it and run the command again")
+            Failure::failed(format!("{path} could not be removed"))
+                .because(&error)
+                .hint("cure it and run the command again")
         })?;
         progress.line(&format!("removed {path}"));
     } else {
@@ -95,28 +97,29 @@ fn end_node(
     };
     let pid = identity.pid;
     let failed = |error: io::Error| {
-        Failure::failed(format!("node {number} could not be ended")).because(&error).because_of(format!("its process is {pid}"))
+        Failure::failed(format!("node {number} could not be ended"))
+            .because(&error)
+            .because_of(format!("its process is {pid}"))
     };
-    let outcome = match identity.open().map_err(failed)? {
-        None => "had ended already",
-        Some(process) => match manner {
-            Manner::Orderly => {
-                progress.waiting(&format!("node {number} is stopping (process {pid}) ..."));
-                process.signal(Signal::TERM).map_err(failed)?;
-                if process.wait(STOP_DEADLINE).map_err(failed)? {
-                    "stopped"
-                } else {
-                    process.signal(Signal::KILL).map_err(failed)?;
-                    "did not stop within 10 s and was killed"
-                }
-            }
-            Manner::Crash => {
+    let process = identity.open().map_err(failed)?;
+    let outcome = match (&process, manner) {
+        (None, Manner::Orderly | Manner::Crash) => "had ended already",
+        (Some(process), Manner::Orderly) => {
+            progress.waiting(&format!("node {number} is stopping (process {pid}) ..."));
+            process.signal(Signal::TERM).map_err(failed)?;
+            if process.wait(STOP_DEADLINE).map_err(failed)? {
+                "stopped"
+            } else {
                 process.signal(Signal::KILL).map_err(failed)?;
-                "was killed"
+                "did not stop within 10 s and was killed"
             }
-        },
+        }
+        (Some(process), Manner::Crash) => {
+            process.signal(Signal::KILL).map_err(failed)?;
+            "was killed"
+        }
     };
-    if let Some(process) = identity.open().map_err(failed)?
+    if let Some(process) = process
         && !process.wait(KILL_DEADLINE).map_err(failed)?
     {
         return Err(Failure::failed(format!("node {number} does not end, although it was killed"))

@@ -38,7 +38,9 @@ pub(super) fn find(given: Option<&Path>, recorded: Option<&Path>) -> Result<Path
 }
 
 fn find_in(search: &OsStr) -> Option<PathBuf> {
-    env::split_paths(search).filter(|directory| directory.is_absolute()).find_map(|directory| usable(&directory.join("etcd")))
+    env::split_paths(search)
+        .filter(|directory| directory.is_absolute())
+        .find_map(|directory| usable(&directory.join("etcd")))
 }
 
 /// The absolute path, if a file that can be run is there.

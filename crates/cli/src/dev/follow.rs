@@ -61,7 +61,10 @@ pub(super) async fn until_running(
                         match status.state {
                             NodeState::Running => return Ok(status),
                             NodeState::Failed => return Err(failed(&subject, status.reason.as_deref(), None)),
-                            NodeState::New | NodeState::CreatingCluster | NodeState::Registering | NodeState::Joining => {}
+                            NodeState::New
+                            | NodeState::CreatingCluster
+                            | NodeState::Registering
+                            | NodeState::Joining => {}
                         }
                     }
                     // The time is up, or the node went away.
@@ -75,8 +78,10 @@ pub(super) async fn until_running(
             }
             Err(error) => return Err(Failure::of(&error)),
         }
+        // In this order: what has ended by the first look has its exit status ready for the second.
+        let is_running = subject.identity.is_running();
         let exit = subject.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
-        if exit.is_some() || !subject.identity.is_running() {
+        if exit.is_some() || !is_running {
             let ended = match exit {
                 Some(status) => format!("its process {} ended: {status}", subject.identity.pid),
                 None => format!("its process {} has ended", subject.identity.pid),
@@ -105,7 +110,12 @@ impl Shown {
     fn show(&mut self, status: &Status, progress: &mut Progress) {
         if self.state != Some(status.state) {
             self.state = Some(status.state);
-            progress.line(&format!("node {}  {:>7}  {}", self.number, duration::show(self.begin.elapsed()), status.state));
+            progress.line(&format!(
+                "node {}  {:>7}  {}",
+                self.number,
+                duration::show(self.begin.elapsed()),
+                status.state
+            ));
         }
         for condition in &status.conditions {
             if self.conditions.insert((condition.name.clone(), condition.message.clone())) {
@@ -149,7 +159,9 @@ impl Shown {
                 .details(status.conditions.iter().flat_map(condition_lines)),
             None => failure.because_of("it has not answered yet").details(last_log_lines(subject)),
         }
-        .hint(format!("it stays and keeps trying; look again: polis dev status{option}, polis dev logs {number}{option}"))
+        .hint(format!(
+            "it stays and keeps trying; look again: polis dev status{option}, polis dev logs {number}{option}"
+        ))
     }
 }
 
@@ -176,11 +188,15 @@ fn failed(subject: &Subject<'_>, reason: Option<&str>, ended: Option<String>) ->
         failure = failure.because_of(ended);
     }
     failure
-        .hint(format!("the end of its log stands below; all of it: polis dev logs {number}{}", subject.directory.option()))
+        .hint(format!(
+            "the end of its log stands below; all of it: polis dev logs {number}{}",
+            subject.directory.option()
+        ))
         .details(last_log_lines(subject))
 }
 
 fn last_log_lines(subject: &Subject<'_>) -> Vec<String> {
     let path = subject.directory.node_log(subject.number);
-    logs::last_lines(&path, LOG_LINES).unwrap_or_else(|error| vec![format!("{} could not be read: {error}", path.display())])
+    logs::last_lines(&path, LOG_LINES)
+        .unwrap_or_else(|error| vec![format!("{} could not be read: {error}", path.display())])
 }

@@ -23,7 +23,9 @@ pub(super) fn run(arguments: &DevLaunchArguments) -> Result<ExitCode, Failure> {
     rustix::process::setsid().map_err(|error| failed(&error.into()))?;
     let mut word = [0; GO.len()];
     if io::stdin().read_exact(&mut word).is_err() || word != GO {
-        return Err(Failure::failed("the node was not started").because_of("the command that was to record it has ended"));
+        return Err(
+            Failure::failed("the node was not started").because_of("the command that was to record it has ended")
+        );
     }
     let binary = std::env::current_exe().map_err(|error| failed(&error))?;
     Err(failed(&Command::new(binary).args(&arguments.arguments).stdin(Stdio::null()).exec()))

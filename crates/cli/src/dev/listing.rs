@@ -140,7 +140,11 @@ mod tests {
     #[test]
     fn a_running_and_a_stopped_node() {
         assert_eq!(
-            render_with(&[example(Some(4242)), Row { node: 2, node_id: None, roles: vec![], ..example(None) }], false, Paint::plain()),
+            render_with(
+                &[example(Some(4242)), Row { node: 2, node_id: None, roles: vec![], ..example(None) }],
+                false,
+                Paint::plain()
+            ),
             "\
 NODE  STATE    NODE ID                                      ADDRESS    PROCESS  ROLES
 1     Running  metropolis-00112233445566778899aabbccddeeff  127.0.0.2  4242     ConsensusMember

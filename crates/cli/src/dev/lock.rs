@@ -56,7 +56,9 @@ impl Lock {
     fn take(path: &Path, progress: &mut Progress) -> Result<Option<Self>, LockError> {
         let failed = |source| LockError::Lock { path: path.to_owned(), source };
         let file = match File::open(path) {
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(None),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Ok(None);
+            }
             other => other.map_err(failed)?,
         };
         let mut operation = FlockOperation::NonBlockingLockExclusive;
@@ -85,7 +87,8 @@ impl Lock {
 /// When it does, or cannot be looked at.
 pub(super) fn refuse_foreign(directory: &Directory) -> Result<(), Failure> {
     let path = directory.path();
-    let foreign = directory.is_foreign().map_err(|source| failure(&LockError::Lock { path: path.to_owned(), source }))?;
+    let foreign =
+        directory.is_foreign().map_err(|source| failure(&LockError::Lock { path: path.to_owned(), source }))?;
     if !foreign {
         return Ok(());
     }

@@ -50,20 +50,23 @@ impl ProcessIdentity {
             Err(error) => return Err(error.into()),
         };
         // Only now is it certain that what is looked at is what was opened.
-        Ok(self.matches()?.then_some(RunningProcess { descriptor }))
+        let process = RunningProcess { descriptor };
+        Ok(if self.matches()? && !process.wait(Duration::ZERO)? { Some(process) } else { None })
     }
 
-    /// Whether the process still runs.
+    /// Whether the process still runs. One whose first thread has ended while others are still ending does; one that is
+    /// only not yet reaped by its parent does not.
     pub(super) fn is_running(&self) -> bool {
-        self.matches().unwrap_or(false)
+        self.open().is_ok_and(|process| process.is_some())
     }
 
+    /// Whether the process that has the id now is this one.
     fn matches(&self) -> io::Result<bool> {
         if boot_id()? != self.boot_id {
             return Ok(false);
         }
         match Stat::read(self.pid) {
-            Ok(stat) => Ok(!stat.has_ended && stat.start_time_ticks == self.start_time_ticks),
+            Ok(stat) => Ok(stat.start_time_ticks == self.start_time_ticks),
             Err(error) if error.kind() == io::ErrorKind::NotFound || is_gone(&error) => Ok(false),
             Err(error) => Err(error),
         }
@@ -112,25 +115,22 @@ impl RunningProcess {
 /// The part of `/proc/PID/stat` that matters here.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
-    /// The process has ended, and its parent has not taken notice.
-    has_ended: bool,
     start_time_ticks: u64,
 }
 
 impl Stat {
     fn read(pid: u32) -> io::Result<Self> {
         let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        Self::parse(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat: {text:?}")))
+        Self::parse(&text)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat: {text:?}")))
     }
 
     /// The name of the program stands in parentheses and may itself contain some, so the fields are counted from the last.
     fn parse(text: &str) -> Option<Self> {
         let (_, fields) = text.rsplit_once(')')?;
-        let mut fields = fields.split_ascii_whitespace();
-        // Field 3, and 22 counted from there.
-        let state = fields.next()?;
-        let start_time_ticks = fields.nth(22 - 4)?.parse().ok()?;
-        Some(Self { has_ended: matches!(state, "Z" | "X" | "x"), start_time_ticks })
+        // The first of these is field 3.
+        let start_time_ticks = fields.split_ascii_whitespace().nth(22 - 3)?.parse().ok()?;
+        Some(Self { start_time_ticks })
     }
 }
 
@@ -147,10 +147,9 @@ mod tests {
     #[test]
     fn names_of_programs_do_not_confuse() {
         let rest = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20 21";
-        let stat = |has_ended| Some(Stat { has_ended, start_time_ticks: 4242 });
-        assert_eq!(Stat::parse(&format!("77 (polis) {rest}")), stat(false));
-        assert_eq!(Stat::parse(&format!("77 (a) R 1 (b c) {rest}")), stat(false));
-        assert_eq!(Stat::parse(&format!("77 (polis) Z{}", &rest[1..])), stat(true));
+        let stat = Some(Stat { start_time_ticks: 4242 });
+        assert_eq!(Stat::parse(&format!("77 (polis) {rest}")), stat);
+        assert_eq!(Stat::parse(&format!("77 (a) R 1 (b c) {rest}")), stat);
         assert_eq!(Stat::parse("77 (polis) S 1"), None);
         assert_eq!(Stat::parse(""), None);
     }

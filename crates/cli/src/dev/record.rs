@@ -103,7 +103,9 @@ pub(super) fn read(directory: &Path) -> Result<Option<Record>, ReadRecordError> 
     let path = directory.join(FILE);
     let bytes = match fs::read(&path) {
         Ok(bytes) => bytes,
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(None),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
         Err(source) => return Err(ReadRecordError::Read { path, source }),
     };
     let version = match serde_json::from_slice(&bytes) {

@@ -62,7 +62,8 @@ pub(super) fn require_node(record: &Record, number: u32) -> Result<(), Failure> 
         return Ok(());
     }
     let known: Vec<String> = record.numbers().map(|number| number.to_string()).collect();
-    Err(Failure::usage(format!("there is no node {number}")).because_of(format!("the cluster has: {}", known.join(", "))))
+    Err(Failure::usage(format!("there is no node {number}"))
+        .because_of(format!("the cluster has: {}", known.join(", "))))
 }
 
 /// Address of node `number` of the cluster.
@@ -72,7 +73,8 @@ pub(super) fn require_node(record: &Record, number: u32) -> Result<(), Failure> 
 /// When the address space ends before it.
 pub(super) fn address_of(record: &Record, number: u32) -> Result<IpAddr, Failure> {
     address::of_node(record.base_address, number).ok_or_else(|| {
-        Failure::usage(format!("node {number} has no address")).because_of(format!("{} is too high", record.base_address))
+        Failure::usage(format!("node {number} has no address"))
+            .because_of(format!("{} is too high", record.base_address))
     })
 }
 
@@ -101,7 +103,8 @@ impl Node<'_> {
         timeout: Duration,
         progress: &mut Progress,
     ) -> Result<Status, Failure> {
-        let running = record.node(self.number).and_then(|node| node.process.clone()).filter(|process| process.is_running());
+        let running =
+            record.node(self.number).and_then(|node| node.process.clone()).filter(|process| process.is_running());
         let subject = |identity, child, before| Subject {
             directory: self.directory,
             number: self.number,
@@ -120,7 +123,10 @@ impl Node<'_> {
                 }
                 self.directory.write_record(record)?;
                 let child = waiting.go().map_err(|error| self.not_started(&error))?;
-                progress.line(&format!("node {}           started at {}, process {}", self.number, self.address, identity.pid));
+                progress.line(&format!(
+                    "node {}           started at {}, process {}",
+                    self.number, self.address, identity.pid
+                ));
                 subject(identity, Some(child), before)
             }
         };

@@ -55,9 +55,7 @@ fn refuse_what_is_not_here(arguments: &DevUpArguments) -> Result<(), Failure> {
         }
     }
     match arguments.base_address.and_then(|base| Some((base, address::fault(base)?))) {
-        Some((base, fault)) => {
-            Err(Failure::usage(format!("{base} cannot be the address of a node")).because_of(fault))
-        }
+        Some((base, fault)) => Err(Failure::usage(format!("{base} cannot be the address of a node")).because_of(fault)),
         None => Ok(()),
     }
 }
@@ -68,9 +66,15 @@ fn open_record(directory: &Directory, arguments: &DevUpArguments) -> Result<Reco
         return match arguments.base_address {
             Some(base) if base != record.base_address => {
                 let option = directory.option();
-                Err(Failure::usage(format!("the cluster at {} has the base address {}", directory.path().display(), record.base_address))
-                    .because_of(format!("{base} was asked for"))
-                    .hint(format!("leave --base-address out, name another --dir, or begin anew: polis dev down --purge{option}")))
+                Err(Failure::usage(format!(
+                    "the cluster at {} has the base address {}",
+                    directory.path().display(),
+                    record.base_address
+                ))
+                .because_of(format!("{base} was asked for"))
+                .hint(format!(
+                    "leave --base-address out, name another --dir, or begin anew: polis dev down --purge{option}"
+                )))
             }
             Some(_) | None => Ok(record),
         };
@@ -90,7 +94,10 @@ fn what_next(directory: &Directory, paint: Paint) -> Result<String, Failure> {
     let commands = [
         ("what the node says about itself", format!("{binary} node status --root {root}")),
         ("what it does", format!("{binary} dev logs 1 -f{option}")),
-        ("crash it, and see the same node come back", format!("{binary} dev kill 1{option} && {binary} dev start 1{option}")),
+        (
+            "crash it, and see the same node come back",
+            format!("{binary} dev kill 1{option} && {binary} dev start 1{option}"),
+        ),
         ("stop it; with --purge also remove it", format!("{binary} dev down{option}")),
     ];
     let mut text = format!("\n{}\n", paint.bold("Try next:"));

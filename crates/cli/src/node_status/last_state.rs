@@ -44,7 +44,9 @@ pub(crate) fn read_last_state(root: &Path) -> Result<Option<Status>, ReadLastSta
     let path = root.join(LAST_STATE_FILE);
     let bytes = match read_bounded(&path) {
         Ok(bytes) => bytes,
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(None),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
         Err(source) => return Err(ReadLastStateError::Read { path, source }),
     };
     // The version first: what stands beside it in a later one may look different.

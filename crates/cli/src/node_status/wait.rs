@@ -107,7 +107,8 @@ fn timed_out(arguments: &NodeStatusArguments, wanted: NodeState, seen: Seen) -> 
     ));
     match (seen.status, seen.refusal) {
         (Some(status), _) => {
-            let conditions = status.conditions.iter().map(|condition| format!("{}: {}", condition.name, condition.message));
+            let conditions =
+                status.conditions.iter().map(|condition| format!("{}: {}", condition.name, condition.message));
             failure
                 .because_of(format!("it is in {}", status.state))
                 .hint("it keeps trying; what hinders it stands below, and in `polis node status`")

@@ -46,7 +46,11 @@ pub(super) fn run(arguments: &BootstrapArguments) -> Result<ExitCode, Failure> {
         Written::Same => "unchanged:",
     };
     let quoted = shell::quote(path);
-    print(&format!("{what} {} ({} bytes)\nsee what is in it: polis parameters show {quoted}\n", path.display(), bytes.len()))?;
+    print(&format!(
+        "{what} {} ({} bytes)\nsee what is in it: polis parameters show {quoted}\n",
+        path.display(),
+        bytes.len()
+    ))?;
     Ok(ExitCode::SUCCESS)
 }
 

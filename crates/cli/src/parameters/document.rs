@@ -1,6 +1,8 @@
 //! What is in a parameters file, as it is shown. Secrets are left out here, so no form of output can show them.
 
-use polis_parameters::{Bootstrap, ClusterParameters, LabelFault, Labels, Parameters, Register, StoragePolicy, TpmMode};
+use polis_parameters::{
+    Bootstrap, ClusterParameters, LabelFault, Labels, Parameters, Register, StoragePolicy, TpmMode,
+};
 use polis_proto::api::{NodeParameters, node_parameters::Cluster};
 use serde::Serialize;
 
@@ -92,7 +94,8 @@ impl Document {
         if let Some(bootstrap) = &self.bootstrap {
             fields.add("Kind", "bootstrap: the node creates a cluster");
             fields.add("Owner", bootstrap.owner_public_key.clone());
-            let default = if bootstrap.default_configuration { " (default; the file has no configuration)" } else { "" };
+            let default =
+                if bootstrap.default_configuration { " (default; the file has no configuration)" } else { "" };
             fields.add("Storage", format!("{}{default}", bootstrap.storage_security));
             fields.add("TPM", format!("{}{default}", bootstrap.tpm_mode));
             fields.add("Domain", bootstrap.cluster_domain.clone());
@@ -106,7 +109,8 @@ impl Document {
         let labels: Vec<String> = self.labels.iter().map(|label| format!("{}={}", label.key, label.value)).collect();
         fields.add("Labels", if labels.is_empty() { "none".to_owned() } else { labels.join("\n") });
         if !self.bad_labels.is_empty() {
-            let bad = self.bad_labels.iter().map(|bad| format!("{} {}: {}", paint.yellow("bad"), bad.label, bad.reason));
+            let bad =
+                self.bad_labels.iter().map(|bad| format!("{} {}: {}", paint.yellow("bad"), bad.label, bad.reason));
             fields.add("Bad labels", bad.collect::<Vec<_>>().join("\n"));
         }
         fields.add("Network", if self.static_network { "static configuration" } else { "automatic" });

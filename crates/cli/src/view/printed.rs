@@ -33,7 +33,8 @@ pub(crate) fn print_value<T: Serialize>(
     value: &T,
     table: impl FnOnce(bool) -> String,
 ) -> Result<(), Failure> {
-    let json = || serde_json::to_value(value).map_err(|error| Failure::failed("the result has no JSON form").because(&error));
+    let json =
+        || serde_json::to_value(value).map_err(|error| Failure::failed("the result has no JSON form").because(&error));
     match format {
         OutputFormat::Table => print(&table(false)),
         OutputFormat::Wide => print(&table(true)),

@@ -66,7 +66,7 @@ fn consensus_text(consensus: &ConsensusStatus) -> String {
     let part = match (&consensus.member_id, &consensus.leader) {
         (Some(own), Some(leader)) if own == leader => "leads".to_owned(),
         (Some(_) | None, Some(leader)) => format!("follows {leader}"),
-        (Some(_) | None, None) => "has no leader".to_owned(),
+        (Some(_) | None, None) => "sees no leader".to_owned(),
     };
     let own = consensus.member_id.as_ref().map(|id| format!("member {id} ")).unwrap_or_default();
     let learners = if learners == 0 { String::new() } else { format!(", {learners} learning") };

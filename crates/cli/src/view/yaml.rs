@@ -45,7 +45,12 @@ fn write_block(text: &mut String, value: &Value, depth: usize, continued: bool) 
                         text.push('\n');
                         write_block(text, value, depth, false);
                     }
-                    Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
+                    Value::Null
+                    | Value::Bool(_)
+                    | Value::Number(_)
+                    | Value::String(_)
+                    | Value::Array(_)
+                    | Value::Object(_) => {
                         let _ = writeln!(text, " {}", scalar(value));
                     }
                 }
@@ -58,7 +63,12 @@ fn write_block(text: &mut String, value: &Value, depth: usize, continued: bool) 
                 match value {
                     Value::Object(inner) if !inner.is_empty() => write_block(text, value, depth + 2, true),
                     Value::Array(inner) if !inner.is_empty() => write_block(text, value, depth + 2, true),
-                    Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
+                    Value::Null
+                    | Value::Bool(_)
+                    | Value::Number(_)
+                    | Value::String(_)
+                    | Value::Array(_)
+                    | Value::Object(_) => {
                         let _ = writeln!(text, "{}", scalar(value));
                     }
                 }
@@ -80,7 +90,7 @@ fn scalar(value: &Value) -> String {
 /// another type, and everything with a character beyond letters, digits and a few signs, is quoted.
 fn string(text: &str) -> String {
     const WORDS: [&str; 11] = ["null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf"];
-    let plain = text.starts_with(|first: char| first.is_ascii_alphabetic())
+    let plain = text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '/')
         && text.chars().all(|character| character.is_ascii_alphanumeric() || "-_./".contains(character))
         && !WORDS.contains(&text.to_ascii_lowercase().as_str());
     if plain { text.to_owned() } else { Value::from(text).to_string() }
@@ -124,7 +134,24 @@ storage:
 
     #[test]
     fn strings_that_look_like_something_else_are_quoted() {
-        for text in ["", "no", "NULL", "1", "0x1f", "1e3", "a: b", "- a", "#a", "a\nb", "127.0.0.1", " a", "ä", "2026-01-01", "~", "*a"] {
+        for text in [
+            "",
+            "no",
+            "NULL",
+            "1",
+            "0x1f",
+            "1e3",
+            "a: b",
+            "- a",
+            "#a",
+            "a\nb",
+            "127.0.0.1",
+            " a",
+            "ä",
+            "2026-01-01",
+            "~",
+            "*a",
+        ] {
             assert_eq!(render(&json!(text)), format!("{}\n", json!(text)), "{text:?}");
         }
         for text in ["Running", "metropolis-00ff", "cluster.internal", "a/b", "present_but_unused", "notable"] {

@@ -43,12 +43,11 @@ impl Connection {
     /// Prepares a connection to `socket`. Call it within a tokio runtime.
     pub(crate) fn new(socket: PathBuf) -> Self {
         // The address is not used: the connector knows where to go.
-        let channel = Endpoint::from_static("http://etcd.local").connect_with_connector_lazy(tower::service_fn(
-            move |_| {
+        let channel =
+            Endpoint::from_static("http://etcd.local").connect_with_connector_lazy(tower::service_fn(move |_| {
                 let socket = socket.clone();
                 async move { connect(&socket).await.map(TokioIo::new) }
-            },
-        ));
+            }));
         let client = |require_leader| {
             let options = ConnectOptions::new().with_require_leader(require_leader);
             Client::from_channel(Channel::Tonic(channel.clone()), Some(options))

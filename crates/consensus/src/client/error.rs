@@ -62,10 +62,9 @@ impl KvError {
     pub const fn is_transient(&self) -> bool {
         match self {
             Self::Unavailable { .. } | Self::NoLeader { .. } | Self::OutcomeUnknown { .. } => true,
-            Self::PreconditionFailed { .. }
-            | Self::NoSpace { .. }
-            | Self::LeaseNotFound
-            | Self::Refused { .. } => false,
+            Self::PreconditionFailed { .. } | Self::NoSpace { .. } | Self::LeaseNotFound | Self::Refused { .. } => {
+                false
+            }
         }
     }
 }
@@ -94,27 +93,10 @@ enum Kind {
 
 /// Sorts what came back instead of an answer.
 pub(crate) fn classify(error: etcd_client::Error, effect: Effect) -> KvError {
-    let kind = match &error {
-        etcd_client::Error::GRpcStatus(status) => {
-            let mut cause = status.source();
-            let mut connected = true;
-            while let Some(error) = cause {
-                connected &= !error.is::<tonic::ConnectError>();
-                cause = error.source();
-            }
-            if connected { kind(status.code(), status.message()) } else { Kind::NotDone }
-        }
-        etcd_client::Error::LeaseKeepAliveError(message) if message.contains("not found") => Kind::LeaseNotFound,
-        etcd_client::Error::InvalidArgs(_) | etcd_client::Error::InvalidUri(_) | etcd_client::Error::Utf8Error(_) => {
-            Kind::Refused
-        }
-        _ => Kind::Silence,
-    };
-    let source: BoxError = match error {
-        // The status alone says it; the client's own words around it add nothing.
-        etcd_client::Error::GRpcStatus(status) => status.into(),
-        other => other.into(),
-    };
+    use etcd_client::Error;
+    let kind = kind_of(&error);
+    // A status alone says it; the client's own words around it add nothing.
+    let source: BoxError = if let Error::GRpcStatus(status) = error { status.into() } else { error.into() };
     match (kind, effect) {
         (Kind::NotDone, _) | (Kind::Silence, Effect::Read) => KvError::Unavailable { source },
         (Kind::Silence, Effect::Change) => KvError::OutcomeUnknown { source },
@@ -122,6 +104,33 @@ pub(crate) fn classify(error: etcd_client::Error, effect: Effect) -> KvError {
         (Kind::NoSpace, _) => KvError::NoSpace { source },
         (Kind::LeaseNotFound, _) => KvError::LeaseNotFound,
         (Kind::Refused, _) => KvError::Refused { source },
+    }
+}
+
+fn kind_of(error: &etcd_client::Error) -> Kind {
+    use etcd_client::Error;
+    match error {
+        Error::GRpcStatus(status) => {
+            let mut cause = status.source();
+            while let Some(error) = cause {
+                if error.is::<tonic::ConnectError>() {
+                    return Kind::NotDone;
+                }
+                cause = error.source();
+            }
+            kind(status.code(), status.message())
+        }
+        Error::LeaseKeepAliveError(message) if message.contains("not found") => Kind::LeaseNotFound,
+        Error::InvalidArgs(_) | Error::InvalidUri(_) | Error::Utf8Error(_) => Kind::Refused,
+        Error::IoError(_)
+        | Error::TransportError(_)
+        | Error::WatchError(_)
+        | Error::LeaseKeepAliveError(_)
+        | Error::ElectError(_)
+        | Error::InvalidMetadataValue(_)
+        | Error::EndpointError(_)
+        | Error::EndpointsNotManaged
+        | Error::Internal(_) => Kind::Silence,
     }
 }
 
@@ -169,7 +178,11 @@ mod tests {
     fn statuses_are_sorted_by_what_the_caller_can_do() {
         for (code, message, expected) in [
             (Code::Unavailable, "etcdserver: request timed out", Kind::Silence),
-            (Code::Unavailable, "etcdserver: request timed out, possibly due to previous leader failure", Kind::Silence),
+            (
+                Code::Unavailable,
+                "etcdserver: request timed out, possibly due to previous leader failure",
+                Kind::Silence,
+            ),
             (Code::Unavailable, "etcdserver: server stopped", Kind::Silence),
             (Code::Unavailable, "etcdserver: no leader", Kind::NoLeader),
             (Code::Unavailable, "etcdserver: leader changed", Kind::NoLeader),

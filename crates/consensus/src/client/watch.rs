@@ -71,12 +71,7 @@ pub struct Compacted {
 }
 
 impl Watch {
-    pub(super) const fn new(
-        connection: Connection,
-        prefix: Prefix,
-        range: (Vec<u8>, Vec<u8>),
-        revision: i64,
-    ) -> Self {
+    pub(super) const fn new(connection: Connection, prefix: Prefix, range: (Vec<u8>, Vec<u8>), revision: i64) -> Self {
         let next = revision + 1;
         Self { connection, prefix, range, next, stream: None, pause: FIRST_PAUSE, open_at: None }
     }
@@ -107,8 +102,7 @@ impl Watch {
                 continue;
             }
             self.pause = FIRST_PAUSE;
-            let changes: Vec<Change> =
-                response.events.into_iter().filter_map(|event| self.change(event)).collect();
+            let changes: Vec<Change> = response.events.into_iter().filter_map(|event| self.change(event)).collect();
             if let Some(last) = changes.last() {
                 self.next = last.revision() + 1;
                 return Ok(changes);
@@ -120,9 +114,10 @@ impl Watch {
         let deleted = event.r#type == EventType::Delete as i32;
         let pair = self.prefix.strip(etcd_client::KeyValue(event.kv?));
         // What was already returned cannot come again from a stream that starts after it; this only guards the promise.
-        (pair.mod_revision >= self.next).then(|| {
-            if deleted { Change::Delete { key: pair.key, revision: pair.mod_revision } } else { Change::Put(pair) }
-        })
+        if pair.mod_revision < self.next {
+            return None;
+        }
+        Some(if deleted { Change::Delete { key: pair.key, revision: pair.mod_revision } } else { Change::Put(pair) })
     }
 
     async fn open(&mut self) {

@@ -106,7 +106,11 @@ async fn what_is_not_a_request_of_our_etcd_is_refused() {
         ("an absolute URL", format!("GET http://localhost/ HTTP/1.1\r\n{good}\r\n").into(), "405"),
         ("unmapped", connect("[fd00::2]:7834", &good).into(), "403"),
         ("another port", connect(&format!("[{MAPPED}]:22"), &good).into(), "403"),
-        ("another port that is the peer's", connect(&setup.peer.local_addr().unwrap().to_string(), &good).into(), "403"),
+        (
+            "another port that is the peer's",
+            connect(&setup.peer.local_addr().unwrap().to_string(), &good).into(),
+            "403",
+        ),
         ("loopback", connect("127.0.0.1:7834", &good).into(), "403"),
         ("loopback in version 6", connect("[::1]:7834", &good).into(), "403"),
         ("a mapped version 4 address", connect("[::ffff:127.0.0.1]:7834", &good).into(), "403"),
@@ -197,17 +201,23 @@ async fn a_peer_that_moves_loses_its_old_connections_and_others_keep_theirs() {
     let (mut caller, mut peer) = setup.tunnel().await;
     // Another peer appears: nothing happens to this one.
     let address = setup.peer.local_addr().unwrap();
-    setup.peers.send_modify(|peers| drop(peers.insert(other, address)));
+    setup.peers.send_modify(|peers| {
+        peers.insert(other, address);
+    });
     caller.write_all(b"x").await.unwrap();
     let mut byte = [0];
     timeout(PATIENCE, peer.read_exact(&mut byte)).await.unwrap().unwrap();
     // It moves.
     let moved = TcpListener::bind((free_address(), 0)).await.unwrap();
-    setup.peers.send_modify(|peers| drop(peers.insert(MAPPED, moved.local_addr().unwrap())));
+    setup.peers.send_modify(|peers| {
+        peers.insert(MAPPED, moved.local_addr().unwrap());
+    });
     assert_ended(&mut caller).await;
     assert_ended(&mut peer).await;
     // It is no longer known.
-    setup.peers.send_modify(|peers| drop(peers.remove(&MAPPED)));
+    setup.peers.send_modify(|peers| {
+        peers.remove(&MAPPED);
+    });
     let request = format!("CONNECT [{MAPPED}]:{PEER_PORT} HTTP/1.1\r\n{}\r\n", setup.authorization());
     assert!(setup.ask(request.as_bytes()).await.starts_with("HTTP/1.1 403 "));
 }
@@ -225,7 +235,9 @@ async fn a_peer_that_does_not_accept_is_a_bad_gateway_within_the_deadline() {
     let address = full.local_addr().unwrap();
     let _waiting = TcpStream::connect(address).await.unwrap();
     for address in [closed, address] {
-        setup.peers.send_modify(|peers| drop(peers.insert(MAPPED, address)));
+        setup.peers.send_modify(|peers| {
+            peers.insert(MAPPED, address);
+        });
         let began = Instant::now();
         let answer = setup.ask(request.as_bytes()).await;
         assert!(answer.starts_with("HTTP/1.1 502 "), "{answer:?}");
@@ -242,6 +254,11 @@ async fn callers_past_the_limit_are_left_at_once_and_the_rest_is_served_afterwar
     }
     assert_eq!(setup.ask(b"").await, "");
     drop(silent);
+    // It takes a moment until it has seen that they are gone.
+    let deadline = Instant::now() + PATIENCE;
+    while !setup.ask(b"GET / HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 407 ") {
+        assert!(Instant::now() < deadline);
+    }
     setup.tunnel().await;
 }
 

@@ -220,7 +220,8 @@ async fn a_change_without_an_answer_has_an_unknown_outcome() {
     let read = tokio::spawn(async move { read.get("/key").await });
     tokio::time::sleep(Duration::from_millis(200)).await;
     node.kill_etcd();
-    assert!(matches!(change.await.unwrap(), Err(KvError::OutcomeUnknown { .. })));
-    assert!(matches!(read.await.unwrap(), Err(KvError::Unavailable { .. })));
+    let (change, read) = (change.await.unwrap(), read.await.unwrap());
+    assert!(matches!(change, Err(KvError::OutcomeUnknown { .. })), "{change:?}");
+    assert!(matches!(read, Err(KvError::Unavailable { .. })), "{read:?}");
     node.stop().await;
 }

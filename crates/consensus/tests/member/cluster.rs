@@ -85,10 +85,15 @@ impl Cluster {
         }
     }
 
+    /// Waits until every member is ready and knows of every other that it is a member with a vote.
     async fn all_ready(&self) -> Vec<Status> {
         let mut all = Vec::new();
         for node in &self.nodes {
-            all.push(node.ready().await);
+            let is_settled = |status: &Status| {
+                let voters = status.members.iter().filter(|member| member.is_started && !member.is_learner);
+                status.is_ready() && voters.count() == self.nodes.len()
+            };
+            all.push(node.wait_for("settled", is_settled).await);
         }
         all
     }
@@ -156,37 +161,49 @@ async fn one_member_moves_and_then_all_of_them_while_stopped() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_quorum_there_is_a_condition_and_with_one_it_is_gone() {
+async fn a_member_that_loses_its_quorum_says_so_until_it_has_one_again() {
     let mut cluster = Cluster::of_three().await;
+    cluster.all_ready().await;
     cluster.check("before").await;
-    for node in &mut cluster.nodes[1..] {
-        node.stop().await;
-    }
+    futures::future::join_all(cluster.nodes[1..].iter_mut().map(Node::stop)).await;
     let left = &cluster.nodes[0];
     left.wait_for("leaderless", |status| status.phase == Phase::Leaderless).await;
     let message = left.wait_condition("consensus-no-leader").await;
-    assert!(message.contains("of its 3 voting members"), "{message}");
+    assert!(message.contains("of its 3 voting members fewer than 2"), "{message}");
     let root = left.consensus().kv_root();
     let refused = root.put("test/put", "key", "value").await;
     assert!(matches!(refused, Err(KvError::NoLeader { .. })), "{refused:?}");
     let key = format!("before/{}", NodeId::of(&left.public_key()));
     assert_eq!(root.get_local(&key).await.unwrap().unwrap().value, b"before");
 
-    // Started anew without a quorum, etcd serves nobody; that has the same name.
-    let before = left.process_id();
-    left.kill_etcd();
-    left.wait_for("leaderless again", |status| {
-        status.phase == Phase::Leaderless && status.process_id.is_some_and(|process| process != before)
-    })
-    .await;
-    let node = &mut cluster.nodes[1];
-    node.timing = Timing::Network;
-    node.restart();
+    cluster.nodes[1].timing = Timing::Network;
+    cluster.nodes[1].restart();
     cluster.introduce();
     cluster.nodes[0].ready().await;
     cluster.nodes[0].wait_no_condition("consensus-no-leader").await;
     cluster.nodes[1].ready().await;
     cluster.nodes.pop();
+    cluster.check("after").await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_starts_without_a_quorum_is_leaderless_and_not_hanging() {
+    let mut cluster = Cluster::found().await;
+    cluster.grow().await;
+    futures::future::join_all(cluster.nodes.iter_mut().map(Node::stop)).await;
+    for node in &mut cluster.nodes {
+        node.timing = Timing::Network;
+    }
+    cluster.nodes[0].restart();
+    cluster.introduce();
+    // etcd serves nobody then, which must not be taken for hanging.
+    cluster.nodes[0].wait_for("leaderless", |status| status.phase == Phase::Leaderless).await;
+    cluster.nodes[0].wait_condition("consensus-no-leader").await;
+    cluster.nodes[1].restart();
+    cluster.introduce();
+    cluster.all_ready().await;
+    cluster.nodes[0].wait_no_condition("consensus-no-leader").await;
     cluster.check("after").await;
     cluster.stop().await;
 }

@@ -214,11 +214,11 @@ impl Node {
     }
 }
 
-/// Tells the dialers of all nodes where all nodes are.
+/// Tells the dialers of all nodes that run where all nodes are.
 pub(crate) fn introduce(nodes: &[&Node]) {
     let peers: PeerMap = nodes.iter().map(|node| node.mapping()).collect();
-    for node in nodes {
-        node.consensus().set_peers(peers.clone());
+    for (consensus, _) in nodes.iter().filter_map(|node| node.running.as_ref()) {
+        consensus.set_peers(peers.clone());
     }
 }
 

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{DataError, DataPartition, Description, Found, KeyOperation, Progress, ProgressSender, UnlockKeys};
-use crate::disk::{Disk, DiskError, Metadata};
+use crate::disk::{DIRECTORY_MODE, Disk, DiskError, Metadata};
 use crate::durable;
 use crate::journal::{FormatPermit, StorageSecurity};
 use crate::layout::{Data, Layout};
 use crate::path::DiskPath;
 use crate::placement::Directory;
 use crate::records::PartitionMarker;
+use crate::stored::LoadError;
 
 /// Name of this backend.
 const BACKEND: &str = "plain";
@@ -60,7 +61,11 @@ impl PlainData {
     }
 
     fn marker(&self) -> Result<Option<PartitionMarker>, DataError> {
-        self.data.partition.load().map_err(|source| DataError::Marker { path: self.path(), source })
+        self.data.partition.load().map_err(|source| self.unreadable(source))
+    }
+
+    fn unreadable(&self, source: LoadError) -> DataError {
+        DataError::Marker { path: self.path(), source }
     }
 
     /// The first thing in the unformatted directory that no format of ours has made.
@@ -91,7 +96,7 @@ impl PlainData {
     }
 
     fn look(&self) -> Result<Found, DataError> {
-        if let Some(marker) = self.marker()? {
+        if let Some(marker) = self.data.partition.peek().map_err(|source| self.unreadable(source))? {
             return Ok(Found::Formatted { owner: Some(marker.node_id) });
         }
         if let Some(path) = self.foreign()? {
@@ -122,9 +127,11 @@ impl PlainData {
             return Err(DataError::ForeignContent { directory: self.path(), found });
         }
         self.data.directory.create("data/format")?;
-        self.data.etcd.directory.create("data/format/etcd")?;
+        let siblings = [self.data.etcd.directory.path(), self.data.node.directory.path()];
+        let names: Vec<&str> = siblings.into_iter().filter_map(DiskPath::name).collect();
+        let directory = self.data.directory.path();
+        durable::create_siblings(&*self.disk, "data/format/directories", directory, &names, DIRECTORY_MODE)?;
         self.data.etcd.data.create("data/format/etcd/data")?;
-        self.data.node.directory.create("data/format/node")?;
         self.sweep()?;
         let marker = PartitionMarker { node_id: owner.to_owned(), backend: BACKEND.to_owned() };
         let written = self.data.partition.store(&marker, "data/format/partition");

@@ -68,15 +68,13 @@ impl Recording {
     /// The operations keep their numbers.
     #[must_use]
     pub fn without_sync(&self, forgotten: SyncSite) -> Self {
-        let operations = self
-            .operations
-            .iter()
-            .map(|operation| match operation {
-                Operation::Sync { site, .. } if *site == forgotten => Operation::ForgottenSync { site: forgotten },
-                operation => operation.clone(),
-            })
-            .collect();
-        Self { operations, ..self.clone() }
+        let mut recording = self.clone();
+        for operation in &mut recording.operations {
+            if matches!(operation, Operation::Sync { site, .. } if *site == forgotten) {
+                *operation = Operation::ForgottenSync { site: forgotten };
+            }
+        }
+        recording
     }
 }
 

@@ -147,7 +147,8 @@ pub(crate) const POLICY: Policy = Policy {
             ],
         },
         Room { package: "polis", floor: 6, may_use: &["polis-cli", "polis-fault", "polis-node"] },
-        // The testkit looks at a node from outside: files, socket, processes. Nothing of it ships.
+        // The testkit looks at a node from outside: files, socket, processes. Only its client that writes through consensus is put
+        // together from the inside, as a module of a node is. Nothing of it ships.
         Room {
             package: "polis-testkit",
             floor: 6,
@@ -158,6 +159,7 @@ pub(crate) const POLICY: Policy = Policy {
                 "polis-fault",
                 "polis-identity",
                 "polis-logtree",
+                "polis-manager",
                 "polis-parameters",
                 "polis-proto",
                 "polis-secret",

@@ -1,0 +1,236 @@
+//! A whole Manager on a simulated disk: real code above, a disk that can lose power below, and a consensus member that is
+//! a file on that disk.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use polis_curator::{ClusterStore, Creation, Entry, StoreError};
+use polis_manager::{
+    ConsensusProvider, Manager, MemberSettings, Outcome, ParameterSource, Settings, State, WithoutData,
+};
+use polis_proto::api::NodeParameters;
+use polis_proto::api::node_parameters::{Cluster, ClusterBootstrap};
+use polis_proto::common::ClusterConfiguration;
+use polis_proto::common::cluster_configuration::{StorageSecurityPolicy, TpmMode};
+use polis_storage::simulation::{Image, Recording, SimulatedDisk};
+use polis_storage::{Disk, DiskPath, FILE_MODE, Layout, PlainData, durable, read_if_present};
+use polis_supervisor::{BoxError, Context, Supervisor};
+use prost::Message as _;
+use tempfile::TempDir;
+use tokio::sync::watch;
+
+/// Site of the simulated member's own writes: what etcd syncs is etcd's business.
+pub const SIMULATED_ETCD: &str = "simulated-etcd";
+
+/// Simulated time after which a Manager that has not finished is stuck.
+const STUCK: Duration = Duration::from_secs(3600);
+
+/// Largest content of the simulated member.
+const STORE_LIMIT: usize = 1 << 20;
+
+/// Keys and values.
+pub type Contents = BTreeMap<String, Vec<u8>>;
+
+/// Where the disk stood when a write was acknowledged, and what the store held then.
+pub type Acknowledged = Arc<Mutex<Vec<(usize, Contents)>>>;
+
+/// Starts members that keep everything in one file of the simulated disk.
+pub struct SimulatedConsensus {
+    disk: Arc<SimulatedDisk>,
+    acknowledged: Acknowledged,
+}
+
+/// One such member; absent when its data are, and it must not make new ones.
+pub type SimulatedMember = Option<Arc<SimulatedStore>>;
+
+pub struct SimulatedStore {
+    disk: Arc<SimulatedDisk>,
+    path: DiskPath,
+    contents: Mutex<Contents>,
+    acknowledged: Acknowledged,
+}
+
+#[async_trait]
+impl ConsensusProvider for SimulatedConsensus {
+    type Member = SimulatedMember;
+
+    fn start(&self, _: &Context, settings: MemberSettings) -> Result<SimulatedMember, BoxError> {
+        let path = DiskPath::parse("data/etcd/data/simulated")?;
+        let found = read_if_present(&*self.disk, &path, STORE_LIMIT)?;
+        let contents = match (found, settings.without_data) {
+            (Some(bytes), _) => serde_json::from_slice(&bytes)?,
+            (None, WithoutData::Found) => Contents::new(),
+            (None, WithoutData::Refuse) => return Ok(None),
+        };
+        let (disk, acknowledged) = (self.disk.clone(), self.acknowledged.clone());
+        let store = SimulatedStore { disk, path, contents: Mutex::default(), acknowledged };
+        store.persist(contents)?;
+        Ok(Some(Arc::new(store)))
+    }
+
+    async fn ready(&self, member: &SimulatedMember) {
+        if member.is_none() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    fn store(&self, member: &SimulatedMember) -> Arc<dyn ClusterStore> {
+        member.clone().expect("only a member with data is ready")
+    }
+}
+
+impl SimulatedStore {
+    /// Makes `contents` durable and then visible, as a transaction of etcd does.
+    fn persist(&self, contents: Contents) -> Result<(), BoxError> {
+        let bytes = serde_json::to_vec(&contents)?;
+        durable::write(&*self.disk, SIMULATED_ETCD, &self.path, FILE_MODE, &bytes)?;
+        *self.contents.lock().unwrap() = contents.clone();
+        self.acknowledged.lock().unwrap().push((self.disk.position(), contents));
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl ClusterStore for SimulatedStore {
+    async fn create(&self, _: &'static str, entries: Vec<Entry>) -> Result<Creation, StoreError> {
+        let mut contents = self.contents.lock().unwrap().clone();
+        if entries.iter().any(|entry| contents.contains_key(&entry.key)) {
+            return Ok(Creation::Exists);
+        }
+        contents.extend(entries.into_iter().map(|entry| (entry.key, entry.value)));
+        self.persist(contents).map_err(|source| StoreError { operation: "create", source })?;
+        Ok(Creation::Created)
+    }
+
+    async fn put(&self, _: &'static str, entry: Entry) -> Result<(), StoreError> {
+        let mut contents = self.contents.lock().unwrap().clone();
+        contents.insert(entry.key, entry.value);
+        self.persist(contents).map_err(|source| StoreError { operation: "put", source })
+    }
+
+    async fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.contents.lock().unwrap().get(key).cloned())
+    }
+}
+
+/// What a start of a node came to.
+pub struct Life {
+    /// Everything that was done to the disk.
+    pub recording: Recording,
+    /// How it ended, or nothing if it was stuck.
+    pub outcome: Option<Outcome>,
+    /// Id of the node, as far as it got one.
+    pub node_id: Option<String>,
+    /// Id of its cluster, as far as it got one.
+    pub cluster_id: Option<String>,
+    /// Conditions at the end, by name.
+    pub conditions: Vec<String>,
+    /// Acknowledged writes of the member.
+    pub acknowledged: Vec<(usize, Contents)>,
+}
+
+impl Life {
+    /// Whether the node came to Running.
+    pub fn runs(&self) -> bool {
+        matches!(self.outcome, Some(Outcome::Running(_)))
+    }
+
+    /// In words, for messages.
+    pub fn describe(&self) -> String {
+        match &self.outcome {
+            None => format!("stuck, with conditions {:?}", self.conditions),
+            Some(Outcome::Running(node)) => format!("Running as {}", node.id),
+            Some(Outcome::Failed(failure)) => format!("Failed: {}", polis_manager::chain(&**failure)),
+        }
+    }
+}
+
+/// Parameters that this build follows.
+pub fn parameters() -> Vec<u8> {
+    let configuration = ClusterConfiguration {
+        cluster_domain: String::new(),
+        tpm_mode: TpmMode::Disabled.into(),
+        storage_security_policy: StorageSecurityPolicy::NeedsInsecure.into(),
+        kubernetes: None,
+    };
+    let bootstrap = ClusterBootstrap {
+        owner_public_key: polis_identity::OwnerKey::generate().public().as_bytes().to_vec(),
+        initial_cluster_configuration: Some(configuration),
+        labels: None,
+    };
+    NodeParameters { cluster: Some(Cluster::ClusterBootstrap(bootstrap)), network_config: None }.encode_to_vec()
+}
+
+/// A parameters file outside of the simulated disk.
+pub struct ParametersFile {
+    directory: TempDir,
+}
+
+impl ParametersFile {
+    pub fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("parameters.pb"), parameters()).unwrap();
+        Self { directory }
+    }
+
+    pub fn source(&self) -> ParameterSource {
+        let absent: PathBuf = self.directory.path().join("absent");
+        let file = self.directory.path().join("parameters.pb");
+        ParameterSource { file: Some(file), firmware: absent.clone(), esp: absent }
+    }
+}
+
+/// A Manager on this disk.
+pub fn manager(
+    disk: &Arc<SimulatedDisk>,
+    parameters: ParameterSource,
+    acknowledged: &Acknowledged,
+) -> Manager<SimulatedConsensus> {
+    let settings = Settings {
+        disk: disk.clone(),
+        data: Arc::new(PlainData::new(disk.clone())),
+        address: watch::Sender::new(Some(IpAddr::V4(Ipv4Addr::LOCALHOST))).subscribe(),
+        parameters,
+        tpm_present: false,
+    };
+    Manager::new(settings, SimulatedConsensus { disk: disk.clone(), acknowledged: acknowledged.clone() })
+}
+
+/// Starts a node on a disk with this on it and waits until it runs, has failed or is stuck. Time is simulated.
+pub fn live(image: Image, parameters: ParameterSource) -> Life {
+    let fat = Layout::new(Arc::new(SimulatedDisk::default())).fat_directories();
+    let disk = Arc::new(SimulatedDisk::new(image, fat));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        Layout::new(disk.clone()).prepare_start().unwrap();
+        let acknowledged = Acknowledged::default();
+        let manager = manager(&disk, parameters, &acknowledged);
+        let conditions = polis_condition::Conditions::default();
+        let supervisor = Supervisor::builder().conditions(conditions.clone()).start(manager.runnable());
+        let outcome = tokio::time::timeout(STUCK, manager.wait_finished()).await.ok();
+        let recording = disk.recording();
+        supervisor.shutdown().await.unwrap();
+        let progress = manager.watch().borrow().clone();
+        assert_ne!(progress.state, State::New, "the Manager did something");
+        Life {
+            recording,
+            outcome,
+            node_id: progress.node_id.map(|id| id.to_string()),
+            cluster_id: progress.cluster_id.map(|id| id.to_string()),
+            conditions: conditions.snapshot().into_iter().map(|condition| condition.name).collect(),
+            acknowledged: acknowledged.lock().unwrap().clone(),
+        }
+    })
+}
+
+/// What the simulated member holds on this disk.
+pub fn contents(image: &Image) -> Contents {
+    let disk = SimulatedDisk::new(image.clone(), Vec::new());
+    let path = DiskPath::parse("data/etcd/data/simulated").unwrap();
+    let bytes = disk.read(&path, STORE_LIMIT).unwrap_or_default();
+    serde_json::from_slice(&bytes).unwrap_or_default()
+}

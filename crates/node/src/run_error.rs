@@ -1,0 +1,70 @@
+//! Why a node did not start, or ended.
+
+use std::sync::Arc;
+
+use polis_consensus::EtcdBinaryError;
+use polis_manager::Failure;
+use polis_storage::RootError;
+
+/// Why a node did not start, or ended without being asked to.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The root directory cannot be used; nothing was changed.
+    #[error("the node did not start: its root directory cannot be used")]
+    Root(#[source] RootError),
+    /// There is no etcd that can be used; nothing was changed.
+    #[error("the node did not start: there is no etcd that it can run")]
+    Etcd(#[source] EtcdBinaryError),
+    /// The node could do nothing useful; nothing was changed.
+    #[error("the node did not start")]
+    Refused(#[source] Failure),
+    /// The system gives no event loop; nothing was changed.
+    #[error("the node did not start: the system gives it no event loop")]
+    Runtime(#[source] std::io::Error),
+    /// The system delivers no signals, so that the node could not be stopped in order.
+    #[error("the node was stopped: the system delivers no signals to it")]
+    Signals(#[source] std::io::Error),
+    /// The node ran and came to something that only a human can decide.
+    #[error("the node has failed")]
+    Failed(#[source] Arc<Failure>),
+}
+
+impl RunError {
+    /// Whether something is missing that can be installed: exit code 2 in the command contract, where all else is 1.
+    #[must_use]
+    pub const fn is_missing_prerequisite(&self) -> bool {
+        match self {
+            Self::Etcd(EtcdBinaryError::Missing { .. }) => true,
+            Self::Root(_)
+            | Self::Etcd(_)
+            | Self::Refused(_)
+            | Self::Runtime(_)
+            | Self::Signals(_)
+            | Self::Failed(_) => false,
+        }
+    }
+
+    /// What to do next, where the reason itself does not say it.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Refused(failure) => hint(failure),
+            Self::Failed(failure) => hint(failure),
+            Self::Root(_) | Self::Etcd(_) | Self::Runtime(_) | Self::Signals(_) => None,
+        }
+    }
+}
+
+const fn hint(failure: &Failure) -> Option<&'static str> {
+    match failure {
+        Failure::Parameters { .. } => {
+            Some("`polis parameters bootstrap` makes a good file, and `polis parameters show FILE` tells what is in one")
+        }
+        Failure::ParametersUnreadable { .. } => {
+            Some("check the path and its permissions; `polis parameters bootstrap` makes such a file")
+        }
+        // Their texts say it, or there is nothing to do.
+        _ => None,
+    }
+}

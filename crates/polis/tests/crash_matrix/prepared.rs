@@ -1,0 +1,172 @@
+//! Windows that need more than a kill: what stands on the disk or what etcd does is prepared.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use polis_control::NodeState;
+use polis_testkit::checks::{self, OnDisk};
+use polis_testkit::{etcd, processes, scratch};
+
+use crate::{Place, was_killed};
+
+/// A place with a node that has run and was stopped.
+fn enrolled() -> (Place, OnDisk) {
+    let place = Place::new();
+    let mut node = place.host.start(&place.parameters);
+    node.wait_state(NodeState::Running);
+    assert!(node.stop().success());
+    let before = checks::on_disk(&place.root());
+    (place, before)
+}
+
+/// Starts the node and checks it; returns its log and the names of conditions it had.
+fn run(place: &Place, before: &OnDisk) -> String {
+    let mut node = place.host.start(&place.parameters);
+    let status = node.wait_state(NodeState::Running);
+    checks::running(&place.root(), &status, before);
+    let log = node.log();
+    assert!(node.stop().success());
+    checks::stopped(&place.host);
+    log
+}
+
+#[test]
+pub(crate) fn s1_parameters_that_are_still_present_are_ignored() {
+    let (place, before) = enrolled();
+    let log = run(&place, &before);
+    assert!(log.contains("the parameters are ignored"), "{log}");
+    // They are not even parsed.
+    fs::write(&place.parameters, "not parameters").unwrap();
+    run(&place, &before);
+    fs::remove_file(&place.parameters).unwrap();
+    run(&place, &before);
+}
+
+/// An etcd that behaves as `script` says; `$etcd` is the real one.
+fn scripted_etcd(place: &Place, script: &str) -> PathBuf {
+    let path = place.host.directory().join("etcd");
+    let real = etcd::binary();
+    let text = format!("#!/bin/sh\nPATH=/usr/bin:/bin\netcd='{}'\n[ \"$1\" != --version ] || exec \"$etcd\" --version\n{script}\n", real.display());
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[test]
+pub(crate) fn s5_a_slow_etcd_is_waited_for() {
+    let place = Place::new();
+    let tries = place.host.directory().join("tries");
+    // The first two die at once, the third takes longer than any look at it.
+    let script = format!(
+        "echo >>'{tries}'\n[ $(wc -l <'{tries}') -gt 2 ] || exit 1\nsleep 12\nexec \"$etcd\" \"$@\"",
+        tries = tries.display()
+    );
+    let mut command = place.host.command_with_etcd(&scripted_etcd(&place, &script));
+    command.arg("--parameters").arg(&place.parameters);
+    let mut node = place.host.spawn(command);
+    node.wait_condition("consensus-etcd-exiting");
+    let hanging = node.wait_condition("consensus-etcd-hanging");
+    assert_eq!(hanging.state, NodeState::CreatingCluster);
+    let status = node.wait_state(NodeState::Running);
+    let status = if status.conditions.is_empty() { status } else { node.wait("no condition", |status| status.conditions.is_empty()) };
+    checks::running(&place.root(), &status, &OnDisk { node_id: hanging.node_id, ..OnDisk::default() });
+    assert_eq!(fs::read_to_string(tries).unwrap().lines().count(), 3);
+    assert!(node.stop().success());
+    checks::stopped(&place.host);
+}
+
+/// The type of a record in etcd's write-ahead log that is an entry.
+const ENTRY: u8 = 2;
+
+#[test]
+pub(crate) fn s6_a_founding_that_etcd_had_only_begun_is_begun_again() {
+    let place = Place::new();
+    let mut command = place.logged(place.host.command());
+    command.env("POLIS_FAULT", "birth/before");
+    assert!(was_killed(place.host.spawn(command).wait_exit()));
+    processes::wait_until_gone(place.host.directory()).unwrap();
+    let before = checks::on_disk(&place.root());
+    // As after a kill between etcd's making of the log and its first entry: the head alone is there. etcd starts with that, has
+    // no voter, and waits for a leader for ever.
+    let log = place.root().join("data/etcd/data/member/wal/0000000000000000-0000000000000000.wal");
+    let mut bytes = fs::read(&log).unwrap();
+    let mut position = 0;
+    while bytes[position + 9] != ENTRY {
+        // Eight bytes of frame: the length, and in the last one how many bytes fill the record up.
+        let length: [u8; 4] = bytes[position..position + 4].try_into().unwrap();
+        position += 8 + (u32::from_le_bytes(length) as usize).next_multiple_of(8);
+    }
+    bytes[position..].fill(0);
+    fs::write(&log, bytes).unwrap();
+    run(&place, &before);
+}
+
+#[test]
+pub(crate) fn w12_torn_roles_are_mended() {
+    let (place, before) = enrolled();
+    let roles = ["roles.0", "roles.1"].map(|name| place.root().join("data/node").join(name));
+    let whole = fs::read(&roles[0]).unwrap();
+    // Each start writes the roles anew, the one torn file or the other. What is torn in turn: the only one, both, and one.
+    for torn in [&roles[..1], &roles[..], &roles[1..]] {
+        for path in torn {
+            fs::write(path, &whole[..whole.len() / 2]).unwrap();
+        }
+        let mut node = place.host.start(&place.parameters);
+        let status = node.wait_state(NodeState::Running);
+        let [condition] = &status.conditions[..] else { panic!("{:?}", status.conditions) };
+        assert_eq!(condition.name, "roles-damaged");
+        assert_eq!(status.roles, ["ConsensusMember", "KubernetesController"]);
+        assert!(node.stop().success());
+        checks::stopped(&place.host);
+        // The next start finds nothing wrong.
+        run(&place, &before);
+    }
+}
+
+#[test]
+pub(crate) fn w18_a_failed_format_is_tried_again_in_the_same_process() {
+    let place = Place::new();
+    fs::create_dir(place.root()).unwrap();
+    // Where the data are to be, something is that no directory can be made of.
+    let obstacle = place.root().join("data");
+    fs::write(&obstacle, "").unwrap();
+    let mut node = place.host.start(&place.parameters);
+    let status = node.wait_condition("storage-failing");
+    assert_eq!(status.state, NodeState::CreatingCluster);
+    fs::remove_file(&obstacle).unwrap();
+    let before = OnDisk { node_id: status.node_id, ..OnDisk::default() };
+    assert!(before.node_id.is_some());
+    let status = node.wait_state(NodeState::Running);
+    checks::running(&place.root(), &status, &before);
+    assert!(node.stop().success());
+    checks::stopped(&place.host);
+}
+
+#[test]
+pub(crate) fn w20_a_longer_stale_temporary_is_swept() {
+    let (place, before) = enrolled();
+    let files: Vec<PathBuf> = scratch::files(&place.root())
+        .into_iter()
+        .filter(|path| !path.starts_with(place.root().join("data/etcd/data")) && !path.starts_with(place.root().join("ephemeral")))
+        .collect();
+    assert!(files.len() >= 7, "{files:?}");
+    let mut stale = Vec::new();
+    for path in &files {
+        let name = format!(".{}.{:032x}.polis-tmp", path.file_name().unwrap().to_str().unwrap(), 7);
+        let temporary = path.with_file_name(name);
+        // The content that is already there, and much more.
+        fs::write(&temporary, [fs::read(path).unwrap(), vec![b'x'; 1 << 20]].concat()).unwrap();
+        stale.push(temporary);
+    }
+    let lengths = || files.iter().map(|path| fs::metadata(path).unwrap().len()).collect::<Vec<_>>();
+    let before_start = lengths();
+    let log = run(&place, &before);
+    for path in &stale {
+        assert!(!path.exists() && log.contains(path.file_name().unwrap().to_str().unwrap()), "{}", path.display());
+    }
+    // Nothing of them got into the files; only the last state is written by each start.
+    for ((path, before), now) in files.iter().zip(before_start).zip(lengths()) {
+        assert!(now == before || path.ends_with("last_state.json") && now < 1 << 20, "{}: {before} and {now} bytes", path.display());
+    }
+}

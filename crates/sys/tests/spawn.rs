@@ -1,0 +1,107 @@
+//! The spawner: what depends on which thread does what. Real processes.
+
+use std::ffi::OsString;
+use std::fs::read_to_string;
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polis_sys::{ChildProcess, Command, ExitStatus, Output, Signal, SpawnError, spawn};
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+fn command(program: &str, arguments: &[&str]) -> Command {
+    Command {
+        program: program.into(),
+        arguments: arguments.iter().map(OsString::from).collect(),
+        environment: vec![("PATH".into(), "/bin:/usr/bin".into())],
+        working_directory: None,
+        standard_output: Output::Discard,
+        standard_error: Output::Discard,
+    }
+}
+
+fn start(command: Command) -> Result<ChildProcess, SpawnError> {
+    let (sender, receiver) = mpsc::channel();
+    spawn(command, move |result| drop(sender.send(result)));
+    receiver.recv_timeout(DEADLINE).expect("the spawner answers")
+}
+
+fn wait(child: &mut ChildProcess) -> ExitStatus {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        assert!(Instant::now() < deadline, "the child does not end");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_child_outlives_the_thread_that_asked_for_it() {
+    // The first request makes the spawner; it comes from a thread that ends, and so does the second.
+    let first = thread::spawn(|| start(command("/bin/sleep", &["1000"])).unwrap());
+    let mut first = first.join().unwrap();
+    let second = thread::spawn(|| start(command("/bin/sleep", &["1000"])).unwrap());
+    let mut second = second.join().unwrap();
+    // The parent-death signal would come at once, and the kernel would deliver it before this child has run.
+    let mut third = start(command("/bin/sh", &["-c", "sleep 0.2"])).unwrap();
+    assert!(wait(&mut third).is_success());
+    assert_eq!(first.try_wait().unwrap(), None);
+    assert_eq!(second.try_wait().unwrap(), None);
+    first.signal(Signal::TERM).unwrap();
+    let status = wait(&mut first);
+    assert_eq!(status.to_string(), "ended by signal SIGTERM");
+    assert_eq!(first.try_wait().unwrap(), Some(status), "a second wait is answered too");
+    first.signal(Signal::TERM).unwrap();
+}
+
+#[test]
+fn a_child_leads_a_group_of_its_own_and_dies_with_its_parent() {
+    let child = start(command("/bin/sleep", &["1000"])).unwrap();
+    let stat = read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    assert_eq!(fields[1], std::process::id().to_string(), "its parent is this process");
+    assert_eq!(fields[2], child.id().to_string(), "it leads its group");
+}
+
+#[test]
+fn a_dropped_child_is_killed_and_reaped() {
+    let child = start(command("/bin/sleep", &["1000"])).unwrap();
+    let path = format!("/proc/{}", child.id());
+    assert!(Path::new(&path).exists());
+    drop(child);
+    let deadline = Instant::now() + DEADLINE;
+    // A zombie would still have its directory.
+    while Path::new(&path).exists() {
+        assert!(Instant::now() < deadline, "the child was not reaped");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_reply_that_panics_does_not_end_the_spawner() {
+    let mut before = start(command("/bin/sleep", &["1000"])).unwrap();
+    let (sender, receiver) = mpsc::channel::<()>();
+    spawn(command("/bin/true", &[]), move |_| {
+        let _sender = sender;
+        panic!("the reply of a test panics");
+    });
+    assert!(receiver.recv_timeout(DEADLINE).is_err());
+    let mut after = start(command("/bin/true", &[])).unwrap();
+    assert!(wait(&mut after).is_success());
+    assert_eq!(before.try_wait().unwrap(), None, "the end of the spawner would have killed it");
+}
+
+#[test]
+fn what_cannot_be_started_leaves_nothing() {
+    assert!(matches!(start(command("true", &[])), Err(SpawnError::RelativeProgram { .. })));
+    let error = start(command("/does/not/exist", &[])).unwrap_err();
+    assert!(matches!(error, SpawnError::Execute { .. }), "{error}");
+    assert_eq!(error.program(), Path::new("/does/not/exist"));
+    let mut nowhere = command("/bin/true", &[]);
+    nowhere.working_directory = Some("/does/not/exist".into());
+    assert!(matches!(start(nowhere), Err(SpawnError::WorkingDirectory { .. })));
+}
