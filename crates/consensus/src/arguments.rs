@@ -188,7 +188,7 @@ mod tests {
     fn timing_and_renamed_flags_follow_their_input() {
         let mut member = member();
         assert_eq!(flag(&member, "--heartbeat-interval").unwrap(), "10");
-        assert_eq!(flag(&member, "--election-timeout").unwrap(), "100");
+        assert_eq!(flag(&member, "--election-timeout").unwrap(), "50");
         member.timing = Timing::Network;
         assert_eq!(flag(&member, "--heartbeat-interval").unwrap(), "100");
         assert_eq!(flag(&member, "--election-timeout").unwrap(), "1000");

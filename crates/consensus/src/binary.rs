@@ -60,7 +60,11 @@ pub enum EtcdBinaryError {
         place: String,
     },
     /// It is there and cannot be run, or does not behave like etcd.
-    #[error("{} cannot be run as etcd, or does not say its version", path.display())]
+    #[error(
+        "{} cannot be run as etcd, or does not say its version; name another one with --etcd PATH, or run \
+         `scripts/setup run`, which unpacks one",
+        path.display()
+    )]
     NotRunnable {
         /// The program.
         path: PathBuf,

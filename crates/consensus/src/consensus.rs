@@ -89,12 +89,15 @@ impl Consensus {
     ///
     /// # Errors
     ///
-    /// When the dialer gets no port on loopback.
+    /// When the dialer gets no port on loopback, or the disk has a relative path and the working directory is gone.
     pub fn new(configuration: Configuration) -> std::io::Result<Self> {
         let Configuration { etcd, public_key, pki, address, disk, start, timing } = configuration;
         let layout = Layout::new(Arc::clone(&disk));
         let peers = watch::Sender::new(PeerMap::new());
         let ephemeral = &layout.ephemeral.consensus;
+        // The root may be given relative to this process's working directory, and etcd gets one of its own.
+        let data_path = std::path::absolute(layout.data.etcd.data.full_path())?;
+        let ephemeral_path = std::path::absolute(ephemeral.directory.full_path())?;
         let connection = Connection::new(ephemeral.client_socket.full_path());
         Ok(Self(Arc::new(Inner {
             etcd,
@@ -102,8 +105,8 @@ impl Consensus {
             identity_address: PeerAddress::of(&public_key).ip(),
             pki,
             address,
-            data_path: layout.data.etcd.data.full_path(),
-            ephemeral_path: ephemeral.directory.full_path(),
+            data_path,
+            ephemeral_path,
             disk,
             layout,
             start,

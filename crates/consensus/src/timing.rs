@@ -15,11 +15,12 @@ pub enum Timing {
     Network,
 }
 
-/// Heartbeat of a member alone. A tenth of the election timeout, as etcd wants it; every tick wakes etcd, so that still
-/// shorter ones would be paid for while idle (with 1 ms, the first write came after 40 ms instead of 81 ms).
+/// Heartbeat of a member alone. Every one of them wakes etcd, so that shorter ones are paid for while idle: with 10 ms etcd
+/// takes 0.8 % of a processor, with 5 ms 1.4 %, with 2 ms 2.6 %.
 const ALONE_HEARTBEAT: Duration = Duration::from_millis(10);
-/// Election timeout of a member alone.
-const ALONE_ELECTION: Duration = Duration::from_millis(100);
+/// Election timeout of a member alone: five heartbeats, the fewest that etcd takes. It waits for one to five heartbeats before
+/// it elects itself; with ten it would be up to ten, and no more awake meanwhile.
+const ALONE_ELECTION: Duration = Duration::from_millis(50);
 /// Heartbeat over a network: etcd's default, good for round trips of up to about 100 ms.
 const NETWORK_HEARTBEAT: Duration = Duration::from_millis(100);
 /// Election timeout over a network: etcd's default, ten heartbeats.

@@ -1,6 +1,7 @@
 //! What a first start and every later one have in common.
 
 use std::error::Error;
+use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
 use polis_condition::Severity;
@@ -62,10 +63,10 @@ impl<C: ConsensusProvider> Inner<C> {
         context: &Context,
         settings: MemberSettings,
     ) -> Result<Arc<dyn ClusterStore>, Ended> {
-        let member = self.consensus.start(context, settings).map_err(|source| Failure::Disk {
-            what: "the consensus member cannot be started",
-            source,
-        })?;
+        let member = self
+            .consensus
+            .start(context, settings)
+            .map_err(|source| Failure::Disk { what: "the consensus member cannot be started", source })?;
         *self.member.lock().unwrap_or_else(PoisonError::into_inner) = Some(member.clone());
         context.unless_cancelled(self.consensus.ready(&member)).await?;
         Ok(self.consensus.store(&member))
@@ -91,8 +92,9 @@ impl<C: ConsensusProvider> Inner<C> {
         store: &dyn ClusterStore,
     ) -> Result<(), Ended> {
         let file = self.layout.data.node.credentials.clone();
+        let path = file.full_path();
         let credentials = self.on_disk(context, move || file.load()).await?;
-        let node = node(journal, credentials, roles)?;
+        let node = node(journal, credentials, &path, roles)?;
         let now = jiff::Timestamp::now().to_string().into_bytes();
         let record = Entry { key: layout::last_start(&node.id), value: now };
         until_cured(context, || async { Ok(store.put("start-record", record.clone()).await?) }).await?;
@@ -103,14 +105,18 @@ impl<C: ConsensusProvider> Inner<C> {
     }
 }
 
-/// The node that these credentials prove, provided that it is the one of the journal.
+/// The node that these credentials, from the file `path`, prove, provided that it is the one of the journal.
 pub(crate) fn node(
     journal: &Journal,
     credentials: Option<NodeCredentials>,
+    path: &Path,
     roles: LocalRoles,
 ) -> Result<Node, Failure> {
-    let unusable =
-        |source: Box<dyn Error + Send + Sync>| Failure::Disk { what: "the node's credentials cannot be used", source };
+    let unusable = |source: Box<dyn Error + Send + Sync>| Failure::File {
+        what: "credentials of the node",
+        path: path.to_owned(),
+        source,
+    };
     let credentials = credentials.ok_or_else(|| {
         unusable("the file is missing, although the journal says that the node is a member; restore its data".into())
     })?;

@@ -3,11 +3,11 @@
 //! | step | durable afterwards |
 //! |---|---|
 //! | intent | journal, phase Formattable: parameters and all keys of the node |
-//! | format | data partition with its marker; then the journal, phase Formatted |
+//! | format | data partition with its marker, roles of the first node; then the journal, phase Formatted |
 //! | peer credentials | one file, with the key of the peers' CA until the cluster holds it |
 //! | consensus | etcd's data |
 //! | birth | the cluster's state, one transaction |
-//! | credentials, roles | one file each; then the peer credentials without the CA's key |
+//! | credentials | one file; then the peer credentials without the CA's key |
 //! | enrolled | journal, phase Enrolled, without the node key, which the credentials now hold |
 
 use polis_condition::Severity;
@@ -58,7 +58,6 @@ impl<C: ConsensusProvider> Inner<C> {
         let join_key = JoinKey::from_secret(journal.join_key.clone());
         let cluster = self.give_birth(context, bootstrap, &node_key, &join_key, &peers, &*store).await?;
         self.store_credentials(context, &node_key, &cluster).await?;
-        self.store_roles(context, FIRST_ROLES, "roles/first").await?;
         if peers.authority().is_some() {
             let peers = peers.without_authority_key();
             self.on_disk(context, move || peers.store(&credentials, "etcd/credentials/without-authority")).await?;
@@ -94,13 +93,21 @@ impl<C: ConsensusProvider> Inner<C> {
                     Ok(self.settings.data.format(permit, &owner, NO_KEYS, &self.data_progress).await?)
                 })
                 .await?;
+                self.open_data(context, &owner).await?;
+                // The roles of a founder are known from the start, and a member without its roles could not come back.
+                let file = self.layout.data.node.roles.clone();
+                if self.on_disk(context, move || file.load()).await?.is_none() {
+                    self.store_roles(context, FIRST_ROLES, "roles/first").await?;
+                }
                 let journal = journal.advance(Phase::Formatted).map_err(internal)?;
                 self.store_journal(context, &journal, "journal/formatted").await?;
                 journal
             }
-            Phase::Formatted | Phase::Enrolled | Phase::Removed { .. } => journal,
+            Phase::Formatted | Phase::Enrolled | Phase::Removed { .. } => {
+                self.open_data(context, &owner).await?;
+                journal
+            }
         };
-        self.open_data(context, &owner).await?;
         Ok(journal)
     }
 

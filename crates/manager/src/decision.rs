@@ -90,3 +90,90 @@ fn accept(bytes: &[u8], origin: ParametersOrigin) -> Result<Bootstrap, Failure> 
     }
     Ok(bootstrap)
 }
+
+#[cfg(test)]
+mod tests {
+    use polis_identity::OwnerKey;
+    use polis_proto::api::NodeParameters;
+    use polis_proto::api::node_parameters::{Cluster, ClusterBootstrap};
+    use polis_proto::common::ClusterConfiguration;
+    use polis_proto::common::cluster_configuration::{StorageSecurityPolicy as Storage, TpmMode as Tpm};
+    use polis_secret::Secret32;
+    use polis_storage::journal::{Intent, StorageSecurity};
+    use prost::Message as _;
+
+    use super::*;
+
+    fn bootstrap(configuration: Option<(Tpm, Storage)>) -> Vec<u8> {
+        let configuration = configuration.map(|(tpm_mode, storage)| ClusterConfiguration {
+            tpm_mode: tpm_mode.into(),
+            storage_security_policy: storage.into(),
+            ..Default::default()
+        });
+        let bootstrap = ClusterBootstrap {
+            owner_public_key: OwnerKey::generate().public().as_bytes().to_vec(),
+            initial_cluster_configuration: configuration,
+            labels: None,
+        };
+        NodeParameters { cluster: Some(Cluster::ClusterBootstrap(bootstrap)), network_config: None }.encode_to_vec()
+    }
+
+    fn journal(phases: &[Phase], parameters: Vec<u8>) -> Journal {
+        let journal = Journal::new(Intent {
+            parameters,
+            node_key: Secret32::random(),
+            node_public_key: [1; 32],
+            join_key: Secret32::random(),
+            share_key: Secret32::random(),
+            storage_security: Some(StorageSecurity::Insecure),
+        });
+        phases.iter().fold(journal, |journal, phase| journal.advance(phase.clone()).unwrap())
+    }
+
+    fn given(bytes: Vec<u8>) -> impl FnOnce() -> Result<GivenParameters, Failure> {
+        || Ok(GivenParameters { bytes, origin: ParametersOrigin::File("given.pb".into()) })
+    }
+
+    #[test]
+    fn without_a_journal_the_parameters_decide() {
+        let table = [
+            (Some((Tpm::Disabled, Storage::NeedsInsecure)), None),
+            (Some((Tpm::BestEffort, Storage::NeedsInsecure)), None),
+            (Some((Tpm::Required, Storage::NeedsInsecure)), Some("use of a TPM")),
+            (Some((Tpm::Disabled, Storage::Permissive)), Some("encrypted storage")),
+            (Some((Tpm::Disabled, Storage::NeedsEncryption)), Some("encrypted storage")),
+            (Some((Tpm::Disabled, Storage::NeedsEncryptionAndAuthentication)), Some("encrypted storage")),
+            (None, Some("encrypted storage")),
+        ];
+        for (configuration, refused) in table {
+            match (decide(None, given(bootstrap(configuration))), refused) {
+                (Ok(Decision::Bootstrap(..)), None) => {}
+                (Err(failure @ Failure::NotOnThisBuild { .. }), Some(wanted)) => {
+                    let text = failure.to_string();
+                    assert!(text.contains(wanted) && text.contains("not on this build"), "{text}");
+                }
+                (outcome, _) => panic!("{configuration:?}: {outcome:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn with_a_journal_the_parameters_are_not_even_read() {
+        let insecure = bootstrap(Some((Tpm::Disabled, Storage::NeedsInsecure)));
+        let unread = || panic!("the parameters were read");
+        for phases in [&[][..], &[Phase::Formatted]] {
+            let decision = decide(Some(&journal(phases, insecure.clone())), unread);
+            assert!(matches!(decision, Ok(Decision::ResumeBootstrap(_))), "{decision:?}");
+        }
+        let enrolled = [Phase::Formatted, Phase::Enrolled];
+        let decision = decide(Some(&journal(&enrolled, insecure.clone())), unread);
+        assert!(matches!(decision, Ok(Decision::Join)), "{decision:?}");
+
+        let removed = Phase::Removed { reason: "it was sold".into() };
+        for before in [&[][..], &[Phase::Formatted], &enrolled] {
+            let phases: Vec<Phase> = before.iter().cloned().chain([removed.clone()]).collect();
+            let outcome = decide(Some(&journal(&phases, insecure.clone())), unread);
+            assert!(matches!(&outcome, Err(Failure::Removed { reason }) if reason == "it was sold"), "{outcome:?}");
+        }
+    }
+}

@@ -44,7 +44,9 @@ pub enum Failure {
         source: ParametersError,
     },
     /// The parameters ask for what this build cannot do. It does not do something weaker instead.
-    #[error("the parameters {origin} ask for what is not on this build: {wanted}. Nothing was changed. Instead, {instead}")]
+    #[error(
+        "the parameters {origin} ask for what is not on this build: {wanted}. Nothing was changed. Instead, {instead}"
+    )]
     NotOnThisBuild {
         /// Where they came from.
         origin: ParametersOrigin,
@@ -76,6 +78,17 @@ pub enum Failure {
         /// Node in the marker of the data directory.
         owner: String,
     },
+    /// A file cannot be used.
+    #[error("the {what} {} cannot be used; nothing was changed", path.display())]
+    File {
+        /// What it is.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: BoxError,
+    },
     /// What the disk holds cannot be used, and guessing could destroy it.
     #[error("{what}; nothing was changed")]
     Disk {
@@ -96,6 +109,33 @@ pub enum Failure {
     /// The Manager is gone.
     #[error("the node is stopping")]
     Gone,
+}
+
+impl Failure {
+    /// What to do next, where the text of the failure and of its causes does not say it.
+    #[must_use]
+    pub const fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Parameters { .. } => Some(
+                "`polis parameters bootstrap` makes a good file, and `polis parameters show FILE` tells what is in one",
+            ),
+            Self::ParametersUnreadable { .. } => {
+                Some("check the path and its permissions; `polis parameters bootstrap` makes such a file")
+            }
+            Self::Disk { .. } | Self::File { .. } => Some(
+                "nothing on the disk is lost by this: bring back what the message names, from a backup if need be, and start \
+                 the node again",
+            ),
+            Self::IllegalTransition { .. } => {
+                Some("this is a fault of Polis: please report it, with the log of the node")
+            }
+            Self::NoParameters { .. }
+            | Self::NotOnThisBuild { .. }
+            | Self::Removed { .. }
+            | Self::DataWithoutJournal { .. }
+            | Self::Gone => None,
+        }
+    }
 }
 
 /// The whole chain of an error, as one text.

@@ -30,17 +30,20 @@ impl<C: ConsensusProvider> Inner<C> {
         self.open_data(context, &owner).await?;
 
         let file = self.layout.data.node.credentials.clone();
+        let credentials_path = file.full_path();
         let credentials = self.on_disk(context, move || file.load()).await?;
         let key = credentials.as_ref().map(|credentials| NodeKey::from_secret(credentials.node_key.clone()));
         let found = self.load_roles(context).await?;
         // Whether these credentials are the journal's is decided before anything is started with them.
-        node(&journal, credentials, found.roles)?;
+        node(&journal, credentials, &credentials_path, found.roles)?;
         let key = key.ok_or(Failure::Gone)?;
         let public_key = key.public();
 
         let file = self.layout.data.etcd.credentials.clone();
-        let peers = self.on_disk(context, move || PeerPki::load(&file, &key)).await?.ok_or_else(|| Failure::Disk {
-            what: "the credentials of the consensus member cannot be used",
+        let path = file.full_path();
+        let peers = self.on_disk(context, move || PeerPki::load(&file, &key)).await?.ok_or_else(|| Failure::File {
+            what: "credentials of the consensus member",
+            path,
             source: "the file is missing, although the node is a member; restore its data".into(),
         })?;
         let settings = MemberSettings { credentials: peers, public_key, without_data: WithoutData::Refuse };
@@ -59,6 +62,7 @@ impl<C: ConsensusProvider> Inner<C> {
     /// member is one, and what else it does the cluster tells it again (window W12).
     async fn load_roles(&self, context: &Context) -> Result<FoundRoles, Ended> {
         let file = self.layout.data.node.roles.clone();
+        let paths = file.full_paths();
         let loaded = self
             .on_disk(context, move || match file.load() {
                 Ok(loaded) => Ok(Ok(loaded)),
@@ -78,7 +82,11 @@ impl<C: ConsensusProvider> Inner<C> {
             },
             Ok(None) => FoundRoles {
                 roles: FIRST_ROLES,
-                damage: Some("both of its files are missing".into()),
+                damage: Some(format!(
+                    "both of its files are missing: {} and {}",
+                    paths[0].display(),
+                    paths[1].display()
+                )),
                 unusable: false,
             },
             Err(error) => FoundRoles { roles: FIRST_ROLES, damage: Some(unreadable(&error)), unusable: true },

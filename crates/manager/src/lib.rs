@@ -40,6 +40,6 @@ pub use manager::{Manager, Settings};
 pub use node::Node;
 pub use parameter_source::{FIRMWARE_PARAMETERS, GivenParameters, ParameterSource, ParametersOrigin};
 pub use preflight::preflight;
-pub use prepare::prepare;
+pub use prepare::{prepare_ephemeral, prepare_lasting};
 pub use progress::{Outcome, Progress};
 pub use state::{State, TRANSITIONS};

@@ -157,9 +157,10 @@ impl<C: ConsensusProvider> Inner<C> {
         }
     }
 
-    /// Goes to the state in which the decided work is done, unless an earlier life of the runnable has been there.
+    /// Goes to the state in which the decided work is done. A later life of the runnable goes on in the state of the earlier one:
+    /// one that died while it created a cluster may find that it is a member.
     fn enter(&self, state: State) -> Result<(), Ended> {
-        if self.publisher.state() == state || self.publisher.state() == State::Running {
+        if self.publisher.state() != State::New {
             return Ok(());
         }
         self.publisher.enter(state).map_err(|_| Ended::Failed(Failure::Gone))

@@ -10,8 +10,7 @@ use polis_parameters::MAX_PARAMETERS_SIZE;
 use crate::failure::Failure;
 
 /// Where the firmware of a virtual machine hands parameters over (metropolis.md, F.3).
-pub const FIRMWARE_PARAMETERS: &str =
-    "/sys/firmware/qemu_fw_cfg/by_name/dev.monogon.metropolis/parameters.pb/raw";
+pub const FIRMWARE_PARAMETERS: &str = "/sys/firmware/qemu_fw_cfg/by_name/dev.monogon.metropolis/parameters.pb/raw";
 
 /// The places at which parameters are looked for, in this order; the first that exists is taken.
 #[derive(Clone, Debug)]
@@ -77,7 +76,11 @@ impl ParameterSource {
     /// The first place that has parameters, whatever they are.
     #[must_use]
     pub fn present(&self) -> Option<&Path> {
-        [self.file.as_ref(), Some(&self.firmware), Some(&self.esp)].into_iter().flatten().map(PathBuf::as_path).find(|path| path.exists())
+        [self.file.as_ref(), Some(&self.firmware), Some(&self.esp)]
+            .into_iter()
+            .flatten()
+            .map(PathBuf::as_path)
+            .find(|path| path.exists())
     }
 }
 

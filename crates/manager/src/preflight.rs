@@ -36,7 +36,11 @@ pub async fn preflight(
             // A disk without a journal is that of a new node, and everything on it is somebody else's.
             (None, Found::Formatted { owner }) => {
                 let owner = owner.unwrap_or_else(|| "a node that cannot be told".to_owned());
-                return Err(Failure::DataWithoutJournal { path, journal: layout.esp.polis.journal.full_paths(), owner });
+                return Err(Failure::DataWithoutJournal {
+                    path,
+                    journal: layout.esp.polis.journal.full_paths(),
+                    owner,
+                });
             }
             (None, Found::Foreign { path: found }) => DataError::ForeignContent { directory: path, found },
             (None, Found::Nothing | Found::HalfFormatted) => return Ok(()),

@@ -136,3 +136,73 @@ pub(crate) async fn wait_finished(mut progress: watch::Receiver<Progress>) -> Ou
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use polis_logtree::{Backlog, DistinguishedName, LogTree, ReadOptions};
+    use tracing_subscriber::layer::SubscriberExt as _;
+
+    use super::*;
+
+    /// A publisher in any state, also one that it could not have come to like this.
+    fn in_state(state: State) -> Publisher {
+        let publisher = Publisher::new();
+        publisher.0.send_modify(|progress| {
+            progress.state = state;
+            progress.failure = (state == State::Failed).then(|| Arc::new(Failure::Gone));
+        });
+        publisher
+    }
+
+    fn logged(tree: &LogTree) -> String {
+        let options = ReadOptions { backlog: Backlog::All, with_children: true, ..ReadOptions::default() };
+        let reader = tree.read(&DistinguishedName::root(), options).unwrap();
+        reader.backlog.iter().map(|entry| format!("{}\n", entry.text())).collect()
+    }
+
+    #[test]
+    fn every_pair_of_states_is_in_the_table_or_ends_in_failed_with_both_names() {
+        for from in State::ALL {
+            for to in State::ALL {
+                let (publisher, tree) = (in_state(from), LogTree::default());
+                let subscriber = tracing_subscriber::registry().with(tree.layer());
+                let outcome = tracing::subscriber::with_default(subscriber, || publisher.enter(to));
+                let log = logged(&tree);
+                assert!(log.contains(&from.to_string()) && log.contains(&to.to_string()), "{from} to {to}: {log}");
+                if from.may_become(to) {
+                    assert_eq!((outcome.is_ok(), publisher.state()), (true, to), "{from} to {to}");
+                } else {
+                    assert_eq!((outcome.is_ok(), publisher.state()), (false, State::Failed), "{from} to {to}");
+                    let failure = publisher.watch().borrow().failure.clone().unwrap();
+                    match &*failure {
+                        Failure::IllegalTransition { from: found_from, to: found_to } => {
+                            assert_eq!((*found_from, *found_to), (from, to));
+                        }
+                        first => assert!(from == State::Failed && matches!(first, Failure::Gone), "{from} to {to}: {first}"),
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_failure_is_final_and_keeps_its_first_reason() {
+        for state in State::ALL {
+            let publisher = in_state(state);
+            publisher.fail(Failure::Removed { reason: "first".into() });
+            publisher.fail(Failure::Removed { reason: "second".into() });
+            assert_eq!(publisher.state(), State::Failed);
+            let reason = publisher.watch().borrow().failure.clone().unwrap().to_string();
+            assert!(!reason.contains("second"), "{state}: {reason}");
+            assert_eq!(reason.contains("first"), state != State::Failed, "{state}: {reason}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_waiter_whose_manager_is_gone_is_told() {
+        let publisher = Publisher::new();
+        let waiting = tokio::spawn(wait_finished(publisher.watch()));
+        drop(publisher);
+        assert!(matches!(waiting.await.unwrap(), Outcome::Failed(failure) if matches!(*failure, Failure::Gone)));
+    }
+}

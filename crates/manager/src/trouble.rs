@@ -118,7 +118,7 @@ where
 
 impl From<DiskError> for Trouble {
     fn from(error: DiskError) -> Self {
-        of_disk_or_final(error, Some, "the disk cannot be used")
+        of_disk_or_final(error, |error| Some(error), "the disk cannot be used")
     }
 }
 

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use polis_condition::Severity;
-use polis_control::{LastState, Status};
+use polis_control::{LastState, NodeState, Status};
 use polis_manager::chain;
 use polis_storage::PlainFile;
 use polis_supervisor::{Context, RunnableResult};
 use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::status::Sources;
 
 /// Condition that is raised while the last state cannot be written.
 const CONDITION: &str = "last-state-not-written";
@@ -15,12 +18,30 @@ const CONDITION: &str = "last-state-not-written";
 /// Pause before a write that has failed is repeated.
 const RETRY_PAUSE: Duration = Duration::from_secs(2);
 
-/// Writes the status down after each transition: a runnable. It stops only after the last one is written.
-pub(crate) async fn keep(context: Context, file: PlainFile, mut status: watch::Receiver<Status>) -> RunnableResult {
+/// How long a state on the way may be seen by nobody but those who ask. A start goes through several within less, and each
+/// write to the disk would hold up those that the start itself waits for.
+const PASSING: Duration = Duration::from_millis(200);
+
+/// Writes the status down after each transition, or after the last one of several that follow each other quickly: a runnable.
+/// It stops only after the last one is written.
+pub(crate) async fn keep(
+    context: Context,
+    file: PlainFile,
+    mut status: watch::Receiver<Status>,
+    sources: Sources,
+) -> RunnableResult {
     context.healthy();
     let mut written = None;
     loop {
-        let now = status.borrow_and_update().clone();
+        let mut now = status.borrow_and_update().clone();
+        if written.is_some_and(|written| written != (now.state, now.phase)) && !is_at_rest(now.state) {
+            let rest = status.wait_for(|status| is_at_rest(status.state));
+            tokio::select! {
+                _ = timeout(PASSING, rest) => {}
+                _ = context.cancelled() => {}
+            }
+            now = status.borrow_and_update().clone();
+        }
         let transition = (now.state, now.phase);
         if written != Some(transition) {
             if !write(&context, &file, now).await {
@@ -33,8 +54,23 @@ pub(crate) async fn keep(context: Context, file: PlainFile, mut status: watch::R
         tokio::select! {
             biased;
             changed = status.changed() => changed?,
-            cancelled = context.cancelled() => return Err(cancelled.into()),
+            cancelled = context.cancelled() => {
+                // Who publishes the status is being stopped too, perhaps before it has seen the last transition.
+                let last = sources.now();
+                if written != Some((last.state, last.phase)) {
+                    write(&context, &file, last).await;
+                }
+                return Err(cancelled.into());
+            }
         }
+    }
+}
+
+/// Whether the node has come to where it stays by itself.
+const fn is_at_rest(state: NodeState) -> bool {
+    match state {
+        NodeState::Running | NodeState::Failed => true,
+        NodeState::New | NodeState::CreatingCluster | NodeState::Registering | NodeState::Joining => false,
     }
 }
 

@@ -6,7 +6,8 @@ use polis_condition::Conditions;
 use polis_consensus::EtcdBinary;
 use polis_logtree::LogTree;
 use polis_manager::{
-    EtcdProvider, FIRMWARE_PARAMETERS, Failure, Manager, ParameterSource, Settings, State, decide, preflight, prepare,
+    EtcdProvider, FIRMWARE_PARAMETERS, Failure, Manager, ParameterSource, Settings, State, decide, preflight,
+    prepare_ephemeral, prepare_lasting,
 };
 use polis_network::{AddressSource, Network};
 use polis_storage::{DataPartition as _, Layout, PlainData, RootDirectory, RootError};
@@ -47,8 +48,9 @@ async fn node(options: Options) -> Result<(), RunError> {
         firmware: FIRMWARE_PARAMETERS.into(),
         esp: options.root.join("esp/polis/parameters.pb"),
     };
-    let found = look_before(&options, &parameters).await?;
-    etcd.verify().await.map_err(RunError::Etcd)?;
+    // The version comes first: while etcd prints it, there is something else to do.
+    let version = async { etcd.verify().await.map_err(RunError::Etcd) };
+    let (_, found) = tokio::try_join!(version, look_before(&options, &parameters))?;
     // From here on something may be written.
     let root = match found {
         Some(root) => root,
@@ -90,19 +92,26 @@ async fn node(options: Options) -> Result<(), RunError> {
         let (manager, network, sources, status) = (manager.clone(), network, sources, status.clone());
         let path = root.path().to_owned();
         runnable(move |context| {
-            let (manager, network, sources, status) = (manager.clone(), network.clone(), sources.clone(), status.clone());
+            let (manager, network, sources, status) =
+                (manager.clone(), network.clone(), sources.clone(), status.clone());
             let (path, layout) = (path.clone(), layout.clone());
             async move {
-                prepare(&context, &layout).await?;
-                let last_state = layout.last_state;
+                prepare_ephemeral(&context, &layout).await?;
                 let watched = status.subscribe();
-                context.run("status", move |context| sources.clone().publish(context, status.clone()))?;
-                context.run("last-state", {
-                    let watched = watched.clone();
-                    move |context| last_state::keep(context, last_state.clone(), watched.clone())
+                context.run("status", {
+                    let sources = sources.clone();
+                    move |context| sources.clone().publish(context, status.clone())
                 })?;
-                context.run("control", move |context| control::serve(context, path.clone(), watched.clone()))?;
+                context.run("control", {
+                    let watched = watched.clone();
+                    move |context| control::serve(context, path.clone(), watched.clone())
+                })?;
                 context.run("network", network.runnable())?;
+                prepare_lasting(&context, &layout).await?;
+                let last_state = layout.last_state;
+                context.run("last-state", move |context| {
+                    last_state::keep(context, last_state.clone(), watched.clone(), sources.clone())
+                })?;
                 context.run("manager", manager.runnable())?;
                 context.healthy();
                 Err(context.cancelled().await.into())

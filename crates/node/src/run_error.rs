@@ -49,22 +49,20 @@ impl RunError {
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::Refused(failure) => hint(failure),
-            Self::Failed(failure) => hint(failure),
-            Self::Root(_) | Self::Etcd(_) | Self::Runtime(_) | Self::Signals(_) => None,
+            Self::Refused(failure) => failure.hint(),
+            Self::Failed(failure) => failure.hint(),
+            Self::Root(RootError::Disk(_)) => {
+                Some("give a root that this user can make and write to, on a disk that works")
+            }
+            Self::Root(
+                RootError::Absent { .. }
+                | RootError::NotADirectory { .. }
+                | RootError::ReadOnly { .. }
+                | RootError::OtherOwner { .. }
+                | RootError::InUse { .. }
+                | RootError::Name { .. },
+            ) => None,
+            Self::Etcd(_) | Self::Runtime(_) | Self::Signals(_) => None,
         }
-    }
-}
-
-const fn hint(failure: &Failure) -> Option<&'static str> {
-    match failure {
-        Failure::Parameters { .. } => {
-            Some("`polis parameters bootstrap` makes a good file, and `polis parameters show FILE` tells what is in one")
-        }
-        Failure::ParametersUnreadable { .. } => {
-            Some("check the path and its permissions; `polis parameters bootstrap` makes such a file")
-        }
-        // Their texts say it, or there is nothing to do.
-        _ => None,
     }
 }

@@ -36,7 +36,12 @@ impl Sources {
                 let progress = progress.borrow_and_update();
                 let address = *address.borrow_and_update();
                 let member = member.as_mut().map(|member| member.borrow_and_update().clone());
-                self.status(&progress, address, member.as_ref(), conditions.borrow_and_update().values().cloned().collect())
+                self.status(
+                    &progress,
+                    address,
+                    member.as_ref(),
+                    conditions.borrow_and_update().values().cloned().collect(),
+                )
             };
             status.send_if_modified(|old| {
                 let changed = *old != now;
@@ -61,6 +66,13 @@ impl Sources {
                 () = member_changed => {}
             }
         }
+    }
+
+    /// The status now, whatever has been published.
+    pub(crate) fn now(&self) -> Status {
+        let member = self.manager.starting_member().map(|member| member.status().borrow().clone());
+        let address = *self.address.borrow();
+        self.status(&self.manager.watch().borrow(), address, member.as_ref(), self.conditions.snapshot())
     }
 
     /// The status before anything has happened.
@@ -130,7 +142,8 @@ fn roles(roles: LocalRoles) -> Vec<String> {
         (kubernetes_worker, "KubernetesWorker"),
     ]
     .into_iter()
-    .filter_map(|(held, name)| held.then(|| name.to_owned()))
+    .filter(|(held, _)| *held)
+    .map(|(_, name)| name.to_owned())
     .collect()
 }
 
@@ -140,15 +153,10 @@ fn consensus(status: &MemberStatus) -> ConsensusStatus {
         node_id: member.node_id.as_ref().map(ToString::to_string),
         learner: member.is_learner,
     });
-    ConsensusStatus {
-        member_id: status.member_id.map(hex),
-        leader: status.leader.map(hex),
-        members: members.collect(),
-    }
+    ConsensusStatus { member_id: status.member_id.map(hex), leader: status.leader.map(hex), members: members.collect() }
 }
 
 /// A member id as etcd's own tools write it.
 fn hex(id: u64) -> String {
     format!("{id:x}")
 }
-

@@ -39,7 +39,8 @@ pub fn write(disk: &dyn Disk, site: &'static str, path: &DiskPath, mode: u32, by
     if let Err(error) = written {
         // Of the two errors the first is the one that matters; what cannot be removed now is swept at the next start.
         let _ = disk.remove_file(&temporary);
-        return Err(error);
+        // The name of the temporary tells nobody anything, and would make each repetition of a failure look like another.
+        return Err(DiskError { path: disk.full_path(path), ..error });
     }
     point(site, "renamed");
     disk.sync_directory(site, &directory)?;

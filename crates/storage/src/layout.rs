@@ -198,19 +198,37 @@ impl Layout {
         JournalStore::new(self.esp.polis.journal.clone(), seal)
     }
 
-    /// What each start does before it writes anything: makes `esp/polis` durably, sweeps stale temporaries outside the
-    /// data partition, and empties `ephemeral`. Returns what was swept. The data partition is made and swept by its
+    /// What each start does before it writes anything: empties `ephemeral`, makes `esp/polis` durably, and sweeps stale
+    /// temporaries outside the data partition. Returns what was swept. The data partition is made and swept by its
     /// backend ([`crate::data::DataPartition`]).
     ///
     /// # Errors
     ///
     /// When the disk fails.
     pub fn prepare_start(&self) -> Result<Vec<PathBuf>, DiskError> {
-        self.esp.directory.create("layout/esp")?;
-        self.esp.polis.directory.create("layout/esp/polis")?;
+        self.prepare_ephemeral()?;
+        self.prepare_lasting()
+    }
+
+    /// The first half of [`Layout::prepare_start`]: makes `ephemeral` and empties it.
+    ///
+    /// # Errors
+    ///
+    /// When the disk fails.
+    pub fn prepare_ephemeral(&self) -> Result<(), DiskError> {
         self.ephemeral.directory.create_ephemeral()?;
         self.ephemeral.directory.clear()?;
-        self.ephemeral.consensus.directory.create_ephemeral()?;
+        self.ephemeral.consensus.directory.create_ephemeral()
+    }
+
+    /// The second half of [`Layout::prepare_start`]: all but `ephemeral`. Nothing else may write there meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// When the disk fails.
+    pub fn prepare_lasting(&self) -> Result<Vec<PathBuf>, DiskError> {
+        self.esp.directory.create("layout/esp")?;
+        self.esp.polis.directory.create("layout/esp/polis")?;
         let mut swept = self.directory.sweep()?;
         swept.extend(self.esp.directory.sweep()?);
         swept.extend(self.esp.polis.directory.sweep()?);

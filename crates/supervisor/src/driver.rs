@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use polis_condition::{Conditions, Severity};
+use polis_condition::Severity;
 use polis_logtree::{DistinguishedName, Logger};
 use tokio::time::sleep_until;
 
-use crate::core::{Action, NodeKey};
+use crate::core::{Action, Listed, NodeKey};
 use crate::life::Life;
 use crate::panics;
 use crate::report::Metrics;
@@ -20,9 +20,6 @@ pub const DOES_NOT_STOP: &str = "supervisor-runnable-does-not-stop";
 /// The name of the condition that names runnables which die again and again.
 pub const RESTARTS_OFTEN: &str = "supervisor-runnable-restarts-often";
 
-/// Distinguished names that one message lists; it tells how many more there are.
-const NAMES_LISTED: usize = 10;
-
 /// The name under which the supervisor logs its own messages (metropolis.md A.5).
 pub(crate) const OWN_NAME: &str = "supervisor";
 
@@ -31,14 +28,12 @@ pub(crate) struct Driver {
     metrics: Vec<Arc<dyn Metrics>>,
     /// The life of each node that was started last.
     lives: HashMap<NodeKey, Arc<Life>>,
-    /// Those that do not stop, as they were told last.
-    overdue: Vec<DistinguishedName>,
     logger: Logger,
 }
 
 impl Driver {
     pub(crate) fn new(shared: Arc<Shared>, metrics: Vec<Arc<dyn Metrics>>, logger: Logger) -> Self {
-        Self { shared, metrics, lives: HashMap::new(), overdue: Vec::new(), logger }
+        Self { shared, metrics, lives: HashMap::new(), logger }
     }
 
     /// Runs until everything has stopped after a shutdown.
@@ -117,8 +112,23 @@ impl Driver {
                 }
             }
             Action::Died { distinguished_name, error } => self.log_death(&distinguished_name, &error),
-            Action::Overdue(names) => self.overdue(names),
-            Action::RestartsOften(names) => self.restarts_often(&names),
+            Action::Late(name) => {
+                self.logger.warning(format!("{name} was asked to stop and still runs past its deadline"));
+            }
+            Action::Overdue(listed) => self.set(
+                DOES_NOT_STOP,
+                Severity::Error,
+                "asked to stop and still running past the deadline",
+                &listed,
+                "it is aborted after a further grace; if it stays, it blocks a thread: restart the node and report the names",
+            ),
+            Action::RestartsOften(listed) => self.set(
+                RESTARTS_OFTEN,
+                Severity::Warning,
+                "dying again and again",
+                &listed,
+                "the log under the name says what it dies of; it is started again for ever, at growing intervals",
+            ),
         }
     }
 
@@ -132,54 +142,14 @@ impl Driver {
         );
     }
 
-    fn overdue(&mut self, names: Vec<DistinguishedName>) {
-        for name in names.iter().filter(|name| !self.overdue.contains(name)) {
-            self.logger.warning(format!("{name} was asked to stop and still runs past its deadline"));
+    fn set(&self, condition: &str, severity: Severity, what: &str, listed: &Listed, hint: &str) {
+        if listed.count == 0 {
+            return self.shared.conditions.clear(condition);
         }
-        let message = format!("asked to stop and still running past the deadline: {}", list(&names));
-        set(
-            &self.shared.conditions,
-            DOES_NOT_STOP,
-            &names,
-            Severity::Error,
-            message,
-            "it is aborted after a further grace; if it stays, it blocks a thread: restart the node and report the names",
-        );
-        self.overdue = names;
+        let mut names: Vec<String> = listed.first.iter().map(ToString::to_string).collect();
+        if listed.count > names.len() {
+            names.push(format!("and {} more", listed.count - names.len()));
+        }
+        self.shared.conditions.raise(condition, severity, format!("{what}: {}", names.join(", ")), hint);
     }
-
-    fn restarts_often(&self, names: &[DistinguishedName]) {
-        let message = format!("dying again and again: {}", list(names));
-        set(
-            &self.shared.conditions,
-            RESTARTS_OFTEN,
-            names,
-            Severity::Warning,
-            message,
-            "the log under the name says what it dies of; it is started again for ever, at growing intervals",
-        );
-    }
-}
-
-fn set(
-    conditions: &Conditions,
-    name: &str,
-    names: &[DistinguishedName],
-    severity: Severity,
-    message: String,
-    hint: &str,
-) {
-    if names.is_empty() {
-        conditions.clear(name);
-    } else {
-        conditions.raise(name, severity, message, hint);
-    }
-}
-
-fn list(names: &[DistinguishedName]) -> String {
-    let mut listed: Vec<String> = names.iter().take(NAMES_LISTED).map(ToString::to_string).collect();
-    if names.len() > NAMES_LISTED {
-        listed.push(format!("and {} more", names.len() - NAMES_LISTED));
-    }
-    listed.join(", ")
 }

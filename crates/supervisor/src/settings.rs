@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::backoff::BackoffSettings;
+use crate::core::MAX_CHILDREN;
 
 /// The numbers of a supervisor. The default is what a node runs with.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +20,8 @@ pub struct Settings {
     /// So many deaths in a row without staying up, or within [`RESTART_WINDOW`](crate::RESTART_WINDOW), raise the
     /// condition [`RESTARTS_OFTEN`](crate::RESTARTS_OFTEN).
     pub restarts_often: u32,
+    /// Most children of one runnable, and names it may reserve; at most [`MAX_CHILDREN`].
+    pub max_children: usize,
     /// Seed of the randomness of the backoff; `None` takes one from the system.
     pub seed: Option<u64>,
 }
@@ -30,6 +33,7 @@ impl Default for Settings {
             stop_deadline: Duration::from_secs(12),
             stop_grace: Duration::from_secs(5),
             restarts_often: 5,
+            max_children: MAX_CHILDREN,
             seed: None,
         }
     }

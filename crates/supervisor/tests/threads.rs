@@ -140,7 +140,8 @@ fn resilience() {
     });
 
     runtime.block_on(async {
-        let harness = Harness::start(root);
+        let settings = Settings { stop_deadline: DEADLINE, max_children: 500, ..Settings::default() };
+        let harness = Harness::start_with(settings, root);
         harness.wait_for("root.answering", State::Healthy, DEADLINE).await;
         harness.wait_for("root.spins-after-signal", State::Healthy, DEADLINE).await;
         for round in 0..5 {

@@ -6,11 +6,16 @@
 
 pub mod address;
 pub mod checks;
+pub mod confined;
+pub mod damage;
 pub mod etcd;
 pub mod host;
 pub mod processes;
+pub mod refusal;
 pub mod scratch;
+pub mod scripted;
 pub mod seed;
+pub mod snapshot;
 pub mod store;
 pub mod trace;
 pub mod writer;

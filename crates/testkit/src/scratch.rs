@@ -73,7 +73,8 @@ fn sweep(parent: &Path) {
 fn is_stale(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix(PREFIX));
     let mut parts = name.unwrap_or_default().split('-');
-    let (process, started) = (parts.next().and_then(|part| part.parse().ok()), parts.next().and_then(|part| part.parse().ok()));
+    let (process, started) =
+        (parts.next().and_then(|part| part.parse().ok()), parts.next().and_then(|part| part.parse().ok()));
     match (process, started) {
         // Ids are given again: a process with this id that started at another time is not the one.
         (Some(process), Some(started)) => processes::start_time(process) != Some(started),

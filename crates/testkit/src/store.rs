@@ -1,10 +1,10 @@
 //! What a node's etcd holds, read by etcd's own tool: a witness that shares no code with the node.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -82,7 +82,12 @@ impl Store {
         let members = listing["members"].as_array().expect("a list of members").iter().map(|member| Member {
             id: number(&member["ID"]),
             name: member["name"].as_str().unwrap_or_default().to_owned(),
-            peer_urls: member["peerURLs"].as_array().into_iter().flatten().map(|url| url.as_str().unwrap().to_owned()).collect(),
+            peer_urls: member["peerURLs"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|url| url.as_str().unwrap().to_owned())
+                .collect(),
         });
         Content { entries, members: members.collect(), raft_term: number(&listing["header"]["raft_term"]) }
     }

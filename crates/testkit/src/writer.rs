@@ -50,7 +50,8 @@ pub fn key(number: u64) -> String {
 ///
 /// When the node does not come to run, or a write is refused for another reason than that etcd is away.
 pub fn run(root: &Path, parameters: PathBuf) -> ! {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let address = read_addresses();
     runtime.block_on(write(root, parameters, address))
 }

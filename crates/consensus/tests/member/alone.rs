@@ -38,6 +38,22 @@ async fn a_member_starts_from_nothing_to_its_first_write_and_keeps_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn data_are_below_the_root_also_when_that_is_a_relative_path() {
+    let mut node = Node::with_relative_root();
+    node.found();
+    node.ready().await;
+    node.consensus().kv_root().put("test/put", "key", "value").await.unwrap();
+    assert!(node.path().join("data/etcd/data/member/wal").is_dir());
+    node.stop().await;
+    // A start empties what is ephemeral.
+    node.layout.prepare_start().unwrap();
+    node.restart();
+    node.ready().await;
+    assert_eq!(node.consensus().kv_root().get("key").await.unwrap().unwrap().value, b"value");
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_etcd_is_started_again_with_everything_acknowledged() {
     let mut node = Node::new();
     node.found();

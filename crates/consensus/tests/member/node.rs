@@ -57,7 +57,20 @@ impl Node {
     /// A node with an empty disk and an address of its own.
     pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let disk = Arc::new(HostDisk::open(directory.path()).unwrap());
+        let root = directory.path().to_owned();
+        Self::at(directory, &root)
+    }
+
+    /// The same, with a root that is named from the working directory.
+    pub(crate) fn with_relative_root() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let up: PathBuf = std::env::current_dir().unwrap().components().skip(1).map(|_| "..").collect();
+        let root = up.join(directory.path().strip_prefix("/").unwrap());
+        Self::at(directory, &root)
+    }
+
+    fn at(directory: TempDir, root: &Path) -> Self {
+        let disk = Arc::new(HostDisk::open(root).unwrap());
         let layout = Layout::new(Arc::clone(&disk) as Arc<dyn Disk>);
         layout.prepare_start().unwrap();
         layout.data.directory.create("test").unwrap();

@@ -176,5 +176,8 @@ fn contents(root: &Path) -> BTreeMap<&'static str, Vec<u8>> {
         "data/node/credentials",
         "data/node/roles.0",
     ];
-    names.into_iter().map(|name| (name, fs::read(root.join(name)).unwrap_or_else(|error| panic!("{name}: {error}")))).collect()
+    names
+        .into_iter()
+        .map(|name| (name, fs::read(root.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))))
+        .collect()
 }

@@ -73,9 +73,11 @@ pub(crate) const FIRST_START: Start = Start {
         site("data/format/directories", Directory, &["W10", "W18"]),
         site("data/format/etcd/data", Directory, &["W10", "W18"]),
         site("data/format/partition", Write, &["W10", "W18", "W20"]),
+        site("data/partition/load", Settle, &["W10", "W18"]),
+        site("node/roles/load", Settle, &["W10", "W12"]),
+        site("roles/first", Write, &["W10", "W12", "W13", "W20"]),
         site("journal/formatted", Write, &["W10", "W18", "W20"]),
         // Storage is ready, and the cluster does not exist.
-        site("data/partition/load", Settle, &["S6", "W3", "W13"]),
         site("etcd/credentials/load", Settle, &["S6", "W3", "W13"]),
         site("etcd/credentials/found", Write, &["S3", "S4", "S6", "W3", "W4", "W10", "W13", "W20"]),
         site("etcd/member-directory", Directory, &["S6", "W3", "W13"]),
@@ -83,7 +85,6 @@ pub(crate) const FIRST_START: Start = Start {
         // The cluster exists, and this node does not know it yet.
         site("node/credentials/load", Settle, &["S6", "W10"]),
         site("node/credentials", Write, &["S3", "S4", "W4", "W10", "W20"]),
-        site("roles/first", Write, &["W10", "W12", "W20"]),
         site("etcd/credentials/without-authority", Write, &["S3", "S4", "W4", "W10", "W20"]),
         site("journal/enrolled", Write, &["W10", "W20"]),
         // A member, which is not Running yet.

@@ -47,7 +47,10 @@ pub(crate) fn s1_parameters_that_are_still_present_are_ignored() {
 fn scripted_etcd(place: &Place, script: &str) -> PathBuf {
     let path = place.host.directory().join("etcd");
     let real = etcd::binary();
-    let text = format!("#!/bin/sh\nPATH=/usr/bin:/bin\netcd='{}'\n[ \"$1\" != --version ] || exec \"$etcd\" --version\n{script}\n", real.display());
+    let text = format!(
+        "#!/bin/sh\nPATH=/usr/bin:/bin\netcd='{}'\n[ \"$1\" != --version ] || exec \"$etcd\" --version\n{script}\n",
+        real.display()
+    );
     fs::write(&path, text).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     path
@@ -69,7 +72,11 @@ pub(crate) fn s5_a_slow_etcd_is_waited_for() {
     let hanging = node.wait_condition("consensus-etcd-hanging");
     assert_eq!(hanging.state, NodeState::CreatingCluster);
     let status = node.wait_state(NodeState::Running);
-    let status = if status.conditions.is_empty() { status } else { node.wait("no condition", |status| status.conditions.is_empty()) };
+    let status = if checks::faults(&status).is_empty() {
+        status
+    } else {
+        node.wait("no fault", |status| checks::faults(status).is_empty())
+    };
     checks::running(&place.root(), &status, &OnDisk { node_id: hanging.node_id, ..OnDisk::default() });
     assert_eq!(fs::read_to_string(tries).unwrap().lines().count(), 3);
     assert!(node.stop().success());
@@ -114,8 +121,7 @@ pub(crate) fn w12_torn_roles_are_mended() {
         }
         let mut node = place.host.start(&place.parameters);
         let status = node.wait_state(NodeState::Running);
-        let [condition] = &status.conditions[..] else { panic!("{:?}", status.conditions) };
-        assert_eq!(condition.name, "roles-damaged");
+        assert_eq!(checks::faults(&status), ["roles-damaged"]);
         assert_eq!(status.roles, ["ConsensusMember", "KubernetesController"]);
         assert!(node.stop().success());
         checks::stopped(&place.host);
@@ -148,7 +154,9 @@ pub(crate) fn w20_a_longer_stale_temporary_is_swept() {
     let (place, before) = enrolled();
     let files: Vec<PathBuf> = scratch::files(&place.root())
         .into_iter()
-        .filter(|path| !path.starts_with(place.root().join("data/etcd/data")) && !path.starts_with(place.root().join("ephemeral")))
+        .filter(|path| {
+            !path.starts_with(place.root().join("data/etcd/data")) && !path.starts_with(place.root().join("ephemeral"))
+        })
         .collect();
     assert!(files.len() >= 7, "{files:?}");
     let mut stale = Vec::new();
@@ -167,6 +175,10 @@ pub(crate) fn w20_a_longer_stale_temporary_is_swept() {
     }
     // Nothing of them got into the files; only the last state is written by each start.
     for ((path, before), now) in files.iter().zip(before_start).zip(lengths()) {
-        assert!(now == before || path.ends_with("last_state.json") && now < 1 << 20, "{}: {before} and {now} bytes", path.display());
+        assert!(
+            now == before || path.ends_with("last_state.json") && now < 1 << 20,
+            "{}: {before} and {now} bytes",
+            path.display()
+        );
     }
 }

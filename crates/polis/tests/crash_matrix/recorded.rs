@@ -22,7 +22,12 @@ fn each_start_passes_exactly_the_points_of_the_table() {
 pub(crate) fn compare(start: &Start, passed: &[String]) {
     let is_last_state = |point: &&String| point.rsplit_once('/').is_some_and(|(site, _)| site == LAST_STATE.name);
     let (beside, main): (Vec<&String>, Vec<&String>) = passed.iter().partition(is_last_state);
-    assert_eq!(main, start.points().iter().collect::<Vec<_>>(), "the main line of the {} is not that of the table", start.name);
+    assert_eq!(
+        main,
+        start.points().iter().collect::<Vec<_>>(),
+        "the main line of the {} is not that of the table",
+        start.name
+    );
 
     let once: Vec<String> = LAST_STATE.points().collect();
     let (least, most) = start.last_state;

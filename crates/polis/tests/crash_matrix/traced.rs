@@ -24,7 +24,10 @@ fn every_rename_sync_and_transaction_stands_between_two_points() {
         compare(start, &passed);
 
         let findings = trace::check(&fs::read_to_string(&file).expect("there is a trace"), &place.fault_log());
-        println!("{}: {} points, {} calls that last, etcd was asked for {asked:?}", start.name, findings.points, findings.calls);
+        println!(
+            "{}: {} points, {} calls that last, etcd was asked for {asked:?}",
+            start.name, findings.points, findings.calls
+        );
         assert_eq!(findings.complaints, Vec::<String>::new());
         // The checker has seen every point and, as a lower bound, every call that the table stands for.
         assert_eq!(findings.points, passed.len());

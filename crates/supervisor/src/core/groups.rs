@@ -1,16 +1,19 @@
 //! Groups: they fall together, wait for each other, and start together.
 
+use std::mem;
 use std::time::Duration;
 
 use super::timers::Timer;
-use super::{Action, GroupKey, Moment, NodeKey, Tree};
+use super::{GroupKey, Moment, NodeKey, Tree};
 use crate::report::State;
 
 impl<P: Clone> Tree<P> {
     /// A member died: cancels all members with everything below them.
     pub(crate) fn fall(&mut self, key: GroupKey, now: Moment) {
         let group = self.group_mut(key);
-        group.falling = true;
+        if mem::replace(&mut group.falling, true) {
+            return;
+        }
         for member in group.members.clone() {
             self.cancel(member, now);
         }
@@ -70,10 +73,9 @@ impl<P: Clone> Tree<P> {
     /// Puts a runnable on the list of those that restart often.
     pub(crate) fn accuse(&mut self, key: NodeKey) {
         let node = self.node_mut(key);
-        if !std::mem::replace(&mut node.restarts_often, true) {
+        if !mem::replace(&mut node.restarts_often, true) {
             let distinguished_name = node.distinguished_name.clone();
-            self.restarts_often.insert(distinguished_name);
-            self.tell_restarts_often();
+            self.restarts_often_changed |= self.restarts_often.insert(distinguished_name);
         }
     }
 
@@ -110,34 +112,25 @@ impl<P: Clone> Tree<P> {
 
     fn acquit(&mut self, key: NodeKey) {
         let node = self.node_mut(key);
-        if std::mem::take(&mut node.restarts_often) {
+        if mem::take(&mut node.restarts_often) {
             let distinguished_name = node.distinguished_name.clone();
-            self.restarts_often.remove(&distinguished_name);
-            self.tell_restarts_often();
+            self.restarts_often_changed |= self.restarts_often.remove(&distinguished_name);
         }
-    }
-
-    fn tell_restarts_often(&mut self) {
-        self.actions.push_back(Action::RestartsOften(self.restarts_often.iter().cloned().collect()));
     }
 
     /// Forgets the children, groups and reserved names of a node, of which nothing lives any more.
     fn forget_below(&mut self, key: NodeKey) {
         let node = self.node_mut(key);
         node.reserved.clear();
-        let mut groups = std::mem::take(&mut node.groups);
+        let mut groups = mem::take(&mut node.groups);
         node.children.clear();
-        let mut any_often = false;
         while let Some(group) = groups.pop() {
             let Some(group) = self.groups.remove(&group) else { continue };
             for member in group.members {
                 let Some(node) = self.nodes.remove(&member) else { continue };
                 groups.extend(node.groups);
-                any_often |= node.restarts_often && self.restarts_often.remove(&node.distinguished_name);
+                self.restarts_often_changed |= self.restarts_often.remove(&node.distinguished_name);
             }
-        }
-        if any_often {
-            self.tell_restarts_often();
         }
     }
 }

@@ -1,7 +1,5 @@
 //! One life of a runnable: it starts, signals, comes back, and is over.
 
-use polis_logtree::DistinguishedName;
-
 use super::timers::Timer;
 use super::tree::{Phase, Pressure, SignalError, Stopping, bounded};
 use super::{Action, Life, Moment, NodeKey, Outcome, Tree};
@@ -93,9 +91,8 @@ impl<P: Clone> Tree<P> {
         let stopping = node.stopping.take();
         let distinguished_name = node.distinguished_name.clone();
         self.timers.remove(stopping.and_then(|stopping| stopping.timer), Timer::Stop(life.node));
-        if self.overdue.remove(&distinguished_name) {
-            self.tell_overdue();
-        }
+        self.overdue_changed |= self.overdue.remove(&distinguished_name);
+        self.given_up -= usize::from(stopping.is_some_and(|stopping| stopping.pressure == Pressure::GivenUp));
         self.actions.push_back(Action::Ended(life.node));
         let path = self.path_to_root(life.node);
         for &(node, group) in &path {
@@ -122,19 +119,15 @@ impl<P: Clone> Tree<P> {
         let node = self.node_mut(key);
         node.stopping = Some(Stopping { pressure, timer });
         match pressure {
-            Pressure::Asked | Pressure::GivenUp => {}
+            Pressure::Asked => {}
             Pressure::Named => {
                 let distinguished_name = node.distinguished_name.clone();
-                self.overdue.insert(distinguished_name);
-                self.tell_overdue();
+                self.actions.push_back(Action::Late(distinguished_name.clone()));
+                self.overdue_changed |= self.overdue.insert(distinguished_name);
             }
             Pressure::Aborted => self.actions.push_back(Action::Abort(key)),
+            Pressure::GivenUp => self.given_up += 1,
         }
-    }
-
-    pub(crate) fn tell_overdue(&mut self) {
-        let overdue: Vec<DistinguishedName> = self.overdue.iter().cloned().collect();
-        self.actions.push_back(Action::Overdue(overdue));
     }
 
     /// The node with its group, its parent with its group, and so on.

@@ -18,6 +18,7 @@ mod tests;
 mod timers;
 mod tree;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use polis_logtree::DistinguishedName;
@@ -75,8 +76,27 @@ pub(crate) enum Action<P> {
     Transition(Transition),
     /// Log the death of a runnable on its own name.
     Died { distinguished_name: DistinguishedName, error: String },
-    /// These runnables do not stop: the whole list, after a change.
-    Overdue(Vec<DistinguishedName>),
-    /// These runnables restart often: the whole list, after a change.
-    RestartsOften(Vec<DistinguishedName>),
+    /// Log that this runnable has not stopped within its deadline.
+    Late(DistinguishedName),
+    /// These runnables do not stop, after a change of the list.
+    Overdue(Listed),
+    /// These runnables restart often, after a change of the list.
+    RestartsOften(Listed),
+}
+
+/// The first of some names, and how many there are in all. Thousands may get on a list at once, so nobody is told the
+/// whole of it, nor of each change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Listed {
+    pub(crate) first: Vec<DistinguishedName>,
+    pub(crate) count: usize,
+}
+
+impl Listed {
+    /// So many names are told.
+    const FIRST: usize = 10;
+
+    fn of(names: &BTreeSet<DistinguishedName>) -> Self {
+        Self { first: names.iter().take(Self::FIRST).cloned().collect(), count: names.len() }
+    }
 }

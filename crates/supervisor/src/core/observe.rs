@@ -1,11 +1,12 @@
 //! What the tree looks like from outside.
 
+use std::mem;
 use std::time::Duration;
 
 use polis_logtree::DistinguishedName;
 
-use super::tree::{Phase, Pressure};
-use super::{Action, Moment, NodeKey, Tree};
+use super::tree::Phase;
+use super::{Action, Listed, Moment, NodeKey, Tree};
 use crate::report::State;
 
 /// One node as it is now.
@@ -25,9 +26,15 @@ pub(crate) struct Observed {
 }
 
 impl<P: Clone> Tree<P> {
-    /// The next action, in order.
+    /// The next action, in order. The lists come last, once for all changes before.
     pub(crate) fn next_action(&mut self) -> Option<Action<P>> {
-        self.actions.pop_front()
+        if let Some(action) = self.actions.pop_front() {
+            return Some(action);
+        }
+        if mem::take(&mut self.overdue_changed) {
+            return Some(Action::Overdue(Listed::of(&self.overdue)));
+        }
+        mem::take(&mut self.restarts_often_changed).then(|| Action::RestartsOften(Listed::of(&self.restarts_often)))
     }
 
     /// When [`Tree::advance`] has something to do; `None` when nothing is pending.
@@ -42,16 +49,11 @@ impl<P: Clone> Tree<P> {
 
     /// After a shutdown: what still lives, when nothing more can be done about any of it.
     pub(crate) fn given_up(&self) -> Option<Vec<DistinguishedName>> {
-        if !self.shutting_down || self.is_stopped() {
+        if !self.shutting_down || self.is_stopped() || self.given_up < self.node(self.root).live {
             return None;
         }
-        let mut names = Vec::new();
-        for node in self.nodes.values().filter(|node| node.phase != Phase::Idle) {
-            if node.stopping.is_none_or(|stopping| stopping.pressure != Pressure::GivenUp) {
-                return None;
-            }
-            names.push(node.distinguished_name.clone());
-        }
+        let living = self.nodes.values().filter(|node| node.phase != Phase::Idle);
+        let mut names: Vec<DistinguishedName> = living.map(|node| node.distinguished_name.clone()).collect();
         names.sort();
         Some(names)
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::simulation::Simulation;
-use super::tree::Phase;
+use super::tree::{Node, Phase, Pressure};
 use super::{NodeKey, Outcome, Tree};
 use crate::report::State;
 
@@ -107,6 +107,8 @@ fn check(simulation: &Simulation) {
             assert_eq!(tree.node(*member).cancelled, group.falling || parent_cancelled || tree.shutting_down);
         }
     }
+    let given_up = |node: &&Node<()>| node.stopping.is_some_and(|stopping| stopping.pressure == Pressure::GivenUp);
+    assert_eq!(tree.given_up, tree.nodes.values().filter(given_up).count());
     // Every timer is somebody's, so that nothing wakes the loop for nothing.
     let owners = tree.nodes.values().filter(|node| node.review.is_some()).count()
         + tree.nodes.values().filter(|node| node.stopping.is_some_and(|stopping| stopping.timer.is_some())).count()

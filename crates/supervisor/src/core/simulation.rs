@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use polis_logtree::DistinguishedName;
 
-use super::{Action, Life, Outcome, StartError, Tree};
+use super::{Action, Life, MAX_CHILDREN, Outcome, StartError, Tree};
 use crate::backoff::BackoffSettings;
 use crate::settings::Settings;
 
@@ -21,6 +21,7 @@ pub(super) fn settings() -> Settings {
         stop_deadline: Duration::from_secs(10),
         stop_grace: Duration::from_secs(5),
         restarts_often: 4,
+        max_children: MAX_CHILDREN,
         seed: Some(1),
     }
 }
@@ -137,8 +138,9 @@ impl Simulation {
                     format!("{} {from}->{}", transition.distinguished_name, transition.to)
                 }
                 Action::Died { distinguished_name, error } => format!("died {distinguished_name}: {error}"),
-                Action::Overdue(names) => format!("overdue {}", join(&names)),
-                Action::RestartsOften(names) => format!("often {}", join(&names)),
+                Action::Late(distinguished_name) => format!("late {distinguished_name}"),
+                Action::Overdue(listed) => format!("overdue {}", join(&listed.first)),
+                Action::RestartsOften(listed) => format!("often {}", join(&listed.first)),
             };
             self.events.push(event);
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::simulation::Simulation;
-use super::{MAX_CHILDREN, MAX_DEPTH, Outcome, StartError};
+use super::{Action, MAX_CHILDREN, MAX_DEPTH, Outcome, StartError};
 use crate::report::State;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -286,7 +286,7 @@ fn a_runnable_that_does_not_stop_is_named_then_aborted_then_given_up() {
     simulation.pass(10 * SECOND - MILLISECOND);
     assert_eq!(simulation.acts(), [""; 0]);
     simulation.pass(MILLISECOND);
-    assert_eq!(simulation.acts(), ["overdue [root.b]"]);
+    assert_eq!(simulation.acts(), ["late root.b", "overdue [root.b]"]);
     simulation.pass(5 * SECOND);
     assert_eq!(simulation.acts(), ["abort root.b"]);
     simulation.pass(60 * SECOND);
@@ -311,7 +311,7 @@ fn what_stays_after_the_return_has_a_deadline_too() {
     let mut simulation = with_group(&["a"]);
     simulation.returns("root.a", Outcome::Failed("broken".into()));
     simulation.pass(10 * SECOND);
-    assert_eq!(simulation.acts(), ["died root.a: broken", "overdue [root.a]"]);
+    assert_eq!(simulation.acts(), ["died root.a: broken", "late root.a", "overdue [root.a]"]);
     simulation.ends("root.a");
     simulation.pass(SECOND);
     assert_eq!(simulation.acts(), ["overdue []", "start root.a"]);
@@ -450,6 +450,27 @@ fn a_shutdown_gives_up_when_nothing_more_can_be_done() {
     simulation.leaves("root.b", Outcome::Aborted);
     assert_eq!(simulation.tree.given_up(), None);
     assert!(simulation.tree.is_stopped());
+}
+
+#[test]
+fn thousands_that_are_late_at_once_are_told_of_once() {
+    let mut simulation = Simulation::new();
+    let names: Vec<String> = (0..MAX_CHILDREN).map(|number| format!("n{number:05}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    simulation.group("root", &names).unwrap();
+    simulation.acts();
+    simulation.tree.shut_down(simulation.now);
+    // All of it is due at one moment.
+    simulation.now += 10 * SECOND;
+    simulation.tree.advance(simulation.now);
+    let (mut late, mut told) = (0, Vec::new());
+    while let Some(action) = simulation.tree.next_action() {
+        if let Action::Overdue(listed) = &action {
+            told.push((listed.first.len(), listed.count));
+        }
+        late += usize::from(matches!(action, Action::Late(_)));
+    }
+    assert_eq!((late, told), (MAX_CHILDREN + 1, vec![(10, MAX_CHILDREN + 1)]));
 }
 
 #[test]

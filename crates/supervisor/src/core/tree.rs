@@ -154,7 +154,13 @@ pub(crate) struct Tree<P> {
     pub(crate) timers: Timers,
     pub(crate) actions: VecDeque<Action<P>>,
     pub(crate) overdue: BTreeSet<DistinguishedName>,
+    /// The list of those has changed and nobody was told.
+    pub(crate) overdue_changed: bool,
     pub(crate) restarts_often: BTreeSet<DistinguishedName>,
+    /// The list of those has changed and nobody was told.
+    pub(crate) restarts_often_changed: bool,
+    /// Lives about which nothing more can be done.
+    pub(crate) given_up: usize,
     pub(crate) shutting_down: bool,
     pub(crate) root: NodeKey,
     randomness: StdRng,
@@ -171,7 +177,10 @@ impl<P: Clone> Tree<P> {
             timers: Timers::default(),
             actions: VecDeque::new(),
             overdue: BTreeSet::new(),
+            overdue_changed: false,
             restarts_often: BTreeSet::new(),
+            restarts_often_changed: false,
+            given_up: 0,
             shutting_down: false,
             root: NodeKey(0),
             randomness: StdRng::seed_from_u64(seed),
@@ -199,8 +208,8 @@ impl<P: Clone> Tree<P> {
         if node.state != Some(State::New) {
             return Err(StartError::NotNew(owner.clone(), node.state.unwrap_or(State::New)));
         }
-        if node.children.len() + node.reserved.len() + members.len() > MAX_CHILDREN {
-            return Err(StartError::Limit(owner.clone(), MAX_CHILDREN, "names under one runnable"));
+        if node.children.len() + node.reserved.len() + members.len() > self.max_children() {
+            return Err(StartError::Limit(owner.clone(), self.max_children(), "names under one runnable"));
         }
         let mut names = BTreeSet::new();
         for (name, _) in &members {
@@ -238,8 +247,8 @@ impl<P: Clone> Tree<P> {
     /// Reserves a name under the life `parent` for a sub-logger.
     pub(crate) fn reserve(&mut self, parent: Life, owner: &DistinguishedName, name: &str) -> Result<(), StartError> {
         let node = self.acting(parent, owner)?;
-        if node.children.len() + node.reserved.len() >= MAX_CHILDREN {
-            return Err(StartError::Limit(owner.clone(), MAX_CHILDREN, "names under one runnable"));
+        if node.children.len() + node.reserved.len() >= self.max_children() {
+            return Err(StartError::Limit(owner.clone(), self.max_children(), "names under one runnable"));
         }
         Self::check_name(node, name)?;
         self.node_mut(parent.node).reserved.insert(name.into());
@@ -288,6 +297,10 @@ impl<P: Clone> Tree<P> {
             Some(node) if node.phase == Phase::Running => Ok(node),
             Some(_) | None => Err(StartError::Ended(owner.clone())),
         }
+    }
+
+    fn max_children(&self) -> usize {
+        self.settings.max_children.min(MAX_CHILDREN)
     }
 
     fn check_name(node: &Node<P>, name: &str) -> Result<(), StartError> {

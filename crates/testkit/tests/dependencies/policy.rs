@@ -146,7 +146,8 @@ pub(crate) const POLICY: Policy = Policy {
                 "polis-secret",
             ],
         },
-        Room { package: "polis", floor: 6, may_use: &["polis-cli", "polis-fault", "polis-node"] },
+        // Its tests ask the nodes that they run over their socket.
+        Room { package: "polis", floor: 6, may_use: &["polis-cli", "polis-control", "polis-fault", "polis-node"] },
         // The testkit looks at a node from outside: files, socket, processes. Only its client that writes through consensus is put
         // together from the inside, as a module of a node is. Nothing of it ships.
         Room {

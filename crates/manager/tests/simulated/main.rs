@@ -1,0 +1,5 @@
+//! The Manager on a simulated disk: what others see of it, and every power cut.
+
+mod common;
+mod manager;
+mod power_cut;

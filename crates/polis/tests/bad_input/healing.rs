@@ -1,0 +1,74 @@
+//! What is kept twice: with one copy gone the node works, says so, and mends it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use polis_control::NodeState;
+use polis_testkit::checks::{self, OnDisk};
+use polis_testkit::damage;
+use polis_testkit::refusal::{Says, has_condition};
+
+use crate::Place;
+
+/// Does `harm` to these files, then starts the node and checks that it runs, says so, and says nothing at the next start.
+fn is_mended(place: &Place, before: &OnDisk, harmed: &[&PathBuf], harm: fn(&Path), condition: &str, says: Says<'_>) {
+    harmed.iter().for_each(|path| harm(path));
+    let mut node = place.host.start(&place.parameters);
+    let status = node.wait_state(NodeState::Running);
+    has_condition(&status, condition, says);
+    assert_eq!(checks::faults(&status), [condition]);
+    assert!(node.stop().success());
+    checks::stopped(&place.host);
+    // Reading what is on the disk fails where one generation is not whole.
+    assert_eq!(checks::on_disk(&place.root()), *before);
+    place.runs_well(place.host.start(&place.parameters), before);
+}
+
+fn remove(path: &Path) {
+    fs::remove_file(path).unwrap();
+}
+
+fn scribble(path: &Path) {
+    fs::write(path, "this was not Polis").unwrap();
+}
+
+#[test]
+fn journal_with_one_generation_torn() {
+    let place = Place::enrolled();
+    let before = checks::on_disk(&place.root());
+    for path in damage::journal(&place.root()) {
+        let says = Says {
+            what: "one of the two generations of the enrolment journal was damaged and has been written anew",
+            place: &path,
+            why: "it is damaged: ",
+            next: "look at the disk",
+        };
+        is_mended(&place, &before, &[&path], damage::tear, "journal-generation-damaged", says);
+        let says = Says { why: "it is not a file of this kind", ..says };
+        is_mended(&place, &before, &[&path], scribble, "journal-generation-damaged", says);
+        let says = Says { why: "it is missing, though it was written once", ..says };
+        is_mended(&place, &before, &[&path], remove, "journal-generation-damaged", says);
+    }
+}
+
+#[test]
+fn roles_torn() {
+    let place = Place::enrolled();
+    let before = checks::on_disk(&place.root());
+    let [first, second] = damage::roles(&place.root());
+    let says = Says {
+        what: "the record of this node's roles was damaged and has been written anew",
+        place: &first,
+        why: "it is damaged: ",
+        next: "nothing is lost; look at the disk if it happens again",
+    };
+    // The first start has written one generation only; mending writes the other.
+    is_mended(&place, &before, &[&first], damage::tear, "roles-damaged", says);
+    damage::write_roles_again(&place.root());
+    is_mended(&place, &before, &[&first], damage::tear, "roles-damaged", says);
+    is_mended(&place, &before, &[&second], damage::tear, "roles-damaged", Says { place: &second, ..says });
+    is_mended(&place, &before, &[&first, &second], damage::tear, "roles-damaged", says);
+    let says = Says { why: "both of its files are missing", ..says };
+    let there: Vec<&PathBuf> = [&first, &second].into_iter().filter(|path| path.exists()).collect();
+    is_mended(&place, &before, &there, remove, "roles-damaged", says);
+}

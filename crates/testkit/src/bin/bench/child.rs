@@ -1,0 +1,92 @@
+//! A process that is measured.
+
+use std::ffi::OsString;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use polis_sys::{ChildProcess, Command, Output};
+use tokio::io::AsyncReadExt as _;
+use tokio::io::unix::AsyncFd;
+use tokio::net::unix::pipe;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::BenchError;
+
+/// Time between two attempts to reach a process that is starting.
+pub(crate) const ATTEMPT_INTERVAL: Duration = Duration::from_millis(1);
+
+/// How long any process may take to be ready, or to end: far more than what is measured, so that a hang is an error.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A process that was started, with an environment of its own. It ends with this process.
+pub(crate) struct Child {
+    process: AsyncFd<ChildProcess>,
+    name: String,
+    log: JoinHandle<Vec<u8>>,
+}
+
+impl Child {
+    /// Starts a program. Its standard error is read all the time, so that it never waits for this process.
+    pub(crate) async fn start(
+        program: &Path,
+        arguments: Vec<OsString>,
+        working_directory: Option<PathBuf>,
+    ) -> Result<Self, BenchError> {
+        let name = program.display().to_string();
+        let command = Command {
+            program: program.to_owned(),
+            arguments,
+            environment: Vec::new(),
+            working_directory,
+            standard_output: Output::Discard,
+            standard_error: Output::Pipe,
+        };
+        let (reply, spawned) = oneshot::channel();
+        polis_sys::spawn(command, |child| {
+            // Nobody listens when this program is being ended.
+            let _ = reply.send(child);
+        });
+        let mut process = spawned.await??;
+        let output = process.take_standard_error().ok_or("its standard error is not connected")?;
+        let log = tokio::spawn(async move {
+            let mut text = Vec::new();
+            if let Ok(mut output) = pipe::Receiver::from_owned_fd(output) {
+                // What was read before a failure is worth having.
+                let _ = output.read_to_end(&mut text).await;
+            }
+            text
+        });
+        Ok(Self { process: process.register()?, name, log })
+    }
+
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.get_ref().id()
+    }
+
+    /// Waits for something that this process must do before it ends.
+    pub(crate) async fn until<T>(&mut self, what: &str, done: impl Future<Output = T>) -> Result<T, BenchError> {
+        let done = tokio::select! {
+            done = timeout(PATIENCE, done) => Some(done),
+            _ = self.process.readable() => None,
+        };
+        match done {
+            Some(done) => done.map_err(|_| format!("{}: not {what} after {PATIENCE:?}", self.name).into()),
+            None => {
+                let log = (&mut self.log).await?;
+                Err(format!("{} ended before it was {what}: {}", self.name, String::from_utf8_lossy(&log)).into())
+            }
+        }
+    }
+
+    /// Ends it with SIGKILL and returns what it has logged.
+    pub(crate) async fn kill(mut self) -> Result<String, BenchError> {
+        self.process.get_ref().kill_group();
+        timeout(PATIENCE, self.process.readable()).await??.retain_ready();
+        self.process.get_mut().try_wait()?;
+        Ok(String::from_utf8_lossy(&self.log.await?).into_owned())
+    }
+}

@@ -1,0 +1,97 @@
+//! Where the measurements are made: a directory on the file system of the build, a binary, parameters.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use polis_testkit::{etcd, processes};
+use rustix::fs::FlockOperation;
+use tempfile::TempDir;
+
+use crate::BenchError;
+use crate::arguments::Arguments;
+
+/// The directory of all measurements, in the directory of the build.
+const DIRECTORY: &str = "bench";
+
+/// A place for measurements.
+pub(crate) struct Place {
+    /// Every process that is measured works in here.
+    pub(crate) directory: PathBuf,
+    /// Two measurements at a time would measure each other.
+    _lock: File,
+    /// Where this program and its examples are.
+    pub(crate) binaries: PathBuf,
+    /// The polis binary.
+    pub(crate) polis: PathBuf,
+    /// The etcd binary.
+    pub(crate) etcd: PathBuf,
+    /// A parameters file for a new cluster.
+    pub(crate) parameters: PathBuf,
+    /// Kind of the file system, as /proc/self/mountinfo names it.
+    pub(crate) file_system: String,
+}
+
+impl Place {
+    /// Prepares the directory, and removes what an earlier measurement that was killed has left.
+    pub(crate) fn new(arguments: &Arguments) -> Result<Self, BenchError> {
+        let program = std::env::current_exe()?;
+        let binaries = program.parent().ok_or("this program is in no directory")?.to_owned();
+        let polis = arguments.polis.clone().unwrap_or_else(|| binaries.join("polis"));
+        if !polis.is_file() {
+            return Err(format!("there is no {}; run scripts/bench, which builds it", polis.display()).into());
+        }
+        let directory = binaries.parent().unwrap_or(&binaries).join(DIRECTORY);
+        fs::create_dir_all(&directory)?;
+        let lock = File::open(&directory)?;
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|_| format!("another measurement is running in {}", directory.display()))?;
+        for entry in fs::read_dir(&directory)? {
+            let path = entry?.path();
+            if path.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
+        }
+        let file_system = file_system(&directory)?;
+        let parameters = parameters(&polis, &directory)?;
+        Ok(Self { directory, _lock: lock, binaries, polis, etcd: etcd::binary(), parameters, file_system })
+    }
+
+    /// A directory for one process. Dropping it removes it.
+    pub(crate) fn scratch(&self) -> Result<TempDir, BenchError> {
+        Ok(tempfile::Builder::new().prefix("").tempdir_in(&self.directory)?)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // What was just killed may still be writing. What cannot be removed now is removed by the next measurement.
+        let _ = processes::wait_until_gone(&self.directory);
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Makes parameters as the owner of a cluster would.
+fn parameters(polis: &Path, directory: &Path) -> Result<PathBuf, BenchError> {
+    let (keys, parameters) = (directory.join("owner"), directory.join("parameters.pb"));
+    let run = |command: &mut Command| -> Result<(), BenchError> {
+        let output = command.stdin(Stdio::null()).output()?;
+        let error = || format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+        if output.status.success() { Ok(()) } else { Err(error().into()) }
+    };
+    run(Command::new(polis).args(["owner", "create", "--config"]).arg(&keys))?;
+    let mut bootstrap = Command::new(polis);
+    bootstrap.args(["parameters", "bootstrap", "--storage-security", "insecure", "--tpm-mode", "disabled"]);
+    run(bootstrap.arg("--owner-key").arg(keys.join("owner-key.pem")).arg("-o").arg(&parameters))?;
+    Ok(parameters)
+}
+
+/// Kind of the file system that holds `path`: of the mounts above it, the innermost.
+fn file_system(path: &Path) -> Result<String, BenchError> {
+    let path = path.canonicalize()?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    let mounts = mounts.lines().filter_map(|line| {
+        let (place, kind) = line.split_once(" - ")?;
+        let place = Path::new(place.split(' ').nth(4)?);
+        path.starts_with(place).then(|| (place.components().count(), kind.split(' ').next().unwrap_or_default()))
+    });
+    Ok(mounts.max_by_key(|(depth, _)| *depth).map_or("unknown", |(_, kind)| kind).to_owned())
+}

@@ -1,0 +1,141 @@
+//! How long a start takes: of a new node, and of one that was killed.
+
+use std::fmt;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::BenchError;
+use crate::arguments::{Arguments, Subject};
+use crate::machine::{Clock, Load};
+use crate::place::Place;
+use crate::polis_node::NodePlace;
+use crate::raw_etcd::{EtcdPlace, Flags};
+use crate::report::{Beside, Figure, Report, Target, Unit};
+
+/// Pause before each measurement, in which what the one before has left to be written is written.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Time between the first answer and the kill.
+const LIFE: Duration = Duration::from_millis(300);
+
+/// What one contestant needed for one thing, run by run.
+#[derive(Default)]
+struct Series {
+    times: Vec<Duration>,
+    /// The same times, where the contestant itself logs them.
+    logged: Vec<Duration>,
+    load: Load,
+}
+
+/// What one contestant needed.
+#[derive(Default)]
+struct Times {
+    start: Series,
+    restart: Series,
+}
+
+/// Measures both, the contestants in turn.
+pub(crate) async fn measure(arguments: &Arguments, place: &Place, report: &mut Report) -> Result<(), BenchError> {
+    let (mut polis, mut default, mut quick) = (Times::default(), Times::default(), Times::default());
+    for run in 1..=arguments.runs {
+        node(place, &mut polis).await?;
+        etcd(place, Flags::Default, &mut default).await?;
+        etcd(place, Flags::Quick, &mut quick).await?;
+        arguments.progress(&format!(
+            "run {run}: start and restart: polis {polis}; {} {default}; {} {quick}",
+            Flags::Default.label(),
+            Flags::Quick.label(),
+        ));
+    }
+    if arguments.wants(Subject::Start) {
+        // Beside etcd's first acknowledged write.
+        let beside = [(Flags::Default, &default.start, Some(0.35)), (Flags::Quick, &quick.start, Some(2.5))];
+        report.add(polis.start.figure("exec to Running, empty root", beside));
+        report.add(polis.start.logged_figure("the same by the node's own log"));
+    }
+    if arguments.wants(Subject::Restart) {
+        // Beside etcd's first linearizable read.
+        let beside = [(Flags::Default, &default.restart, Some(0.25)), (Flags::Quick, &quick.restart, None)];
+        report.add(polis.restart.figure("restart after kill -9 to Running", beside));
+        report.add(polis.restart.logged_figure("the same by the node's own log"));
+    }
+    Ok(())
+}
+
+async fn node(place: &Place, times: &mut Times) -> Result<(), BenchError> {
+    let node = NodePlace::new(place)?;
+    for series in [&mut times.start, &mut times.restart] {
+        settle().await;
+        let clock = Clock::now(&place.directory)?;
+        let running = node.start().await?;
+        series.load += clock.load()?;
+        series.times.push(running.until_running);
+        sleep(LIFE).await;
+        series.logged.push(running.kill().await?);
+    }
+    Ok(())
+}
+
+async fn etcd(place: &Place, flags: Flags, times: &mut Times) -> Result<(), BenchError> {
+    let etcd = EtcdPlace::new(place, flags)?;
+    for (series, first) in [(&mut times.start, true), (&mut times.restart, false)] {
+        settle().await;
+        let clock = Clock::now(&place.directory)?;
+        let running = if first { etcd.first_put().await? } else { etcd.first_read().await? };
+        series.load += clock.load()?;
+        series.times.push(running.until_answer);
+        sleep(LIFE).await;
+        running.kill().await?;
+    }
+    Ok(())
+}
+
+impl Series {
+    /// This one, measured in turn with others, which it must not take longer than by a ratio.
+    fn figure(&self, name: &str, others: [(Flags, &Self, Option<f64>); 2]) -> Figure {
+        let mut load = self.load;
+        others.iter().for_each(|(_, series, _)| load += series.load);
+        let beside = others.map(|(flags, series, limit)| Beside {
+            label: flags.label(),
+            values: milliseconds(&series.times),
+            target: limit.map(Target::AtMost),
+        });
+        Figure {
+            name: name.to_owned(),
+            unit: Unit::Milliseconds,
+            values: milliseconds(&self.times),
+            target: None,
+            beside: beside.into(),
+            others: load.share(),
+        }
+    }
+
+    fn logged_figure(&self, name: &str) -> Figure {
+        Figure {
+            name: name.to_owned(),
+            unit: Unit::Milliseconds,
+            values: milliseconds(&self.logged),
+            target: None,
+            beside: Vec::new(),
+            others: self.load.share(),
+        }
+    }
+}
+
+impl fmt::Display for Times {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let last = |series: &Series| series.times.last().copied().unwrap_or_default();
+        write!(formatter, "{:.1?} {:.1?}", last(&self.start), last(&self.restart))
+    }
+}
+
+fn milliseconds(times: &[Duration]) -> Vec<f64> {
+    times.iter().map(|time| time.as_secs_f64() * 1e3).collect()
+}
+
+/// Lets the disk come to rest.
+async fn settle() {
+    rustix::fs::sync();
+    sleep(PAUSE).await;
+}
