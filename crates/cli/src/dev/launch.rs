@@ -18,6 +18,7 @@ use crate::failure::Failure;
 /// What the parent sends once the process is recorded.
 const GO: &[u8] = b"go\n";
 
+#[expect(clippy::disallowed_methods, reason = "this process becomes the node; it starts no other")]
 pub(super) fn run(arguments: &DevLaunchArguments) -> Result<ExitCode, Failure> {
     let failed = |error: &io::Error| Failure::failed("the process could not become a node").because(error);
     rustix::process::setsid().map_err(|error| failed(&error.into()))?;
@@ -45,6 +46,10 @@ impl Waiting {
     /// # Errors
     ///
     /// When the system refuses.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the node outlives the command that starts it, with the environment of whoever tries it"
+    )]
     pub(super) fn start(binary: &Path, arguments: &[std::ffi::OsString], log: &File) -> io::Result<Self> {
         let child = Command::new(binary)
             .args(["dev", "launch", "--"])

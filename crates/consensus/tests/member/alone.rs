@@ -43,7 +43,7 @@ async fn data_are_below_the_root_also_when_that_is_a_relative_path() {
     node.found();
     node.ready().await;
     node.consensus().kv_root().put("test/put", "key", "value").await.unwrap();
-    assert!(node.path().join("data/etcd/data/member/wal").is_dir());
+    assert!(node.layout.data.etcd.data.full_path().join("member/wal").is_dir());
     node.stop().await;
     // A start empties what is ephemeral.
     node.layout.prepare_start().unwrap();

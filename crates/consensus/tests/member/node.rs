@@ -61,11 +61,14 @@ impl Node {
         Self::at(directory, &root)
     }
 
-    /// The same, with a root that is named from the working directory.
+    /// The same, with a root that is named from the working directory, and so deep that the name means something else in
+    /// etcd's.
     pub(crate) fn with_relative_root() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let up: PathBuf = std::env::current_dir().unwrap().components().skip(1).map(|_| "..").collect();
-        let root = up.join(directory.path().strip_prefix("/").unwrap());
+        let depth = std::env::current_dir().unwrap().components().count();
+        let deep = directory.path().join("deep/".repeat(depth));
+        std::fs::create_dir_all(&deep).unwrap();
+        let root = PathBuf::from("../".repeat(depth)).join(deep.strip_prefix("/").unwrap());
         Self::at(directory, &root)
     }
 

@@ -45,6 +45,10 @@ impl PlainData {
     }
 
     /// Runs blocking work on a thread for it.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "storage knows nothing of runnables; the work is waited for here, and its panic is passed on"
+    )]
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> Result<T, DataError> + Send + 'static,
