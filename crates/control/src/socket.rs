@@ -41,8 +41,8 @@ impl ShortPath {
     }
 }
 
-/// Makes the socket below `root`, readable and writable for the node's own user only. The directory for it exists and
-/// was emptied when the node started, so nothing can be there yet.
+/// Makes the socket below `root`, readable and writable for the node's own user only. Its directory belongs to this node alone,
+/// so a socket that is there is what an earlier listener of this node has left: the kernel does not remove it.
 ///
 /// # Errors
 ///
@@ -50,9 +50,31 @@ impl ShortPath {
 pub fn bind(root: &Path) -> Result<UnixListener, SocketError> {
     let make = || {
         let short = ShortPath::new(root)?;
+        match std::fs::remove_file(&short.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
         let listener = UnixListener::bind(&short.path)?;
         std::fs::set_permissions(&short.path, std::fs::Permissions::from_mode(0o600))?;
         Ok(listener)
     };
     make().map_err(|source| SocketError { path: root.join(SOCKET_DIRECTORY).join(SOCKET_NAME), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_listener_that_died_does_not_keep_the_next_one_from_listening() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join(SOCKET_DIRECTORY)).unwrap();
+        drop(bind(root.path()).unwrap());
+        let listener = bind(root.path()).unwrap();
+        let socket = root.path().join(SOCKET_DIRECTORY).join(SOCKET_NAME);
+        assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+        let (connected, accepted) = tokio::join!(tokio::net::UnixStream::connect(&socket), listener.accept());
+        connected.unwrap();
+        accepted.unwrap();
+    }
 }

@@ -89,7 +89,7 @@ impl Certificate {
             return Err(ParseCertificateError::TooLong { found: der.len() });
         }
         let (rest, parsed) = X509Certificate::from_der(&der)
-            .map_err(|error| ParseCertificateError::NotACertificate { source: error.into() })?;
+            .map_err(|error| ParseCertificateError::NotACertificate { parser: error.into() })?;
         if !rest.is_empty() {
             return Err(ParseCertificateError::TrailingBytes { found: rest.len() });
         }
@@ -212,7 +212,7 @@ impl Content {
             unknown_critical_extensions: Vec::new(),
         };
         // Names each extension once, or fails: RFC 5280 allows no second one of a kind, and two could say two things.
-        signed.extensions_map().map_err(|source| ParseCertificateError::NotACertificate { source })?;
+        signed.extensions_map().map_err(|parser| ParseCertificateError::NotACertificate { parser })?;
         for extension in signed.extensions() {
             match extension.parsed_extension() {
                 ParsedExtension::ParseError { .. } => {
@@ -289,9 +289,8 @@ pub enum ParseCertificateError {
     /// Not the DER form of a certificate.
     #[error("the bytes are not an X.509 certificate in DER")]
     NotACertificate {
-        /// Where reading stopped.
-        #[source]
-        source: X509Error,
+        /// Where reading stopped, in the words of the parser: for those who debug, not for the message.
+        parser: X509Error,
     },
     /// More bytes after the certificate.
     #[error("{found} bytes follow the certificate")]

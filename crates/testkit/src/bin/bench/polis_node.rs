@@ -81,9 +81,8 @@ impl Node<'_> {
     pub(crate) async fn kill(self) -> Result<Duration, BenchError> {
         let log = self.child.kill().await?;
         processes::wait_until_gone(self.place.directory.path())?;
-        let entries = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-        let running =
-            entries.filter(|entry| entry["message"].as_str().is_some_and(|text| text.contains(RUNNING))).next_back();
+        let mut entries = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        let running = entries.rfind(|entry| entry["message"].as_str().is_some_and(|text| text.contains(RUNNING)));
         let running = running.ok_or("the node has not logged that it runs")?;
         let at: Timestamp = running["timestamp"].as_str().unwrap_or_default().parse()?;
         Ok(at.duration_since(self.began).try_into()?)
