@@ -3,8 +3,11 @@
 use std::error::Error;
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
 
-use crate::view::Paint;
+use crate::view::{Paint, safe};
 
 /// Exit codes other than 0 (`cli.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,9 +84,27 @@ impl Failure {
 
     /// Writes the message to the standard error.
     pub(crate) fn show(self) -> ExitCode {
-        let text = self.render(Paint::for_stderr());
-        // Nobody is left to be told when the standard error is gone.
-        let _ = std::io::stderr().lock().write_all(text.as_bytes());
+        write(&self.render(Paint::for_stderr()));
+        ExitCode::from(self.exit as u8)
+    }
+
+    /// As [`Failure::show`], but does not wait for longer than this for somebody to take the message.
+    pub(crate) fn show_within(self, longest: Duration) -> ExitCode {
+        let text = Arc::new(self.render(Paint::for_stderr()));
+        let (done, written) = sync_channel(1);
+        let writer = std::thread::Builder::new().name("error".into()).spawn({
+            let text = Arc::clone(&text);
+            move || {
+                write(&text);
+                // Nobody waits any more when the time is over.
+                let _ = done.send(());
+            }
+        });
+        match writer {
+            // The thread is not joined: while it is blocked, only the end of the process ends it.
+            Ok(_) => drop(written.recv_timeout(longest)),
+            Err(_) => write(&text),
+        }
         ExitCode::from(self.exit as u8)
     }
 
@@ -98,8 +119,13 @@ impl Failure {
         for line in &self.details {
             text.push_str(&format!("  {} {line}\n", paint.dim("|")));
         }
-        text
+        safe(&text).into_owned()
     }
+}
+
+fn write(text: &str) {
+    // Nobody is left to be told when the standard error is gone.
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
 /// Keeps the lines of one part of a message together.

@@ -10,8 +10,10 @@
 
 #![forbid(unsafe_code)]
 
+mod address;
 mod arguments;
 mod atomic_file;
+mod bounded_file;
 mod completion;
 mod dev;
 mod duration;
@@ -24,15 +26,21 @@ mod shell;
 mod view;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 pub use arguments::{Command, Invocation, LogFormat, NodeRunOptions};
 pub use failure::Exit;
 
 use arguments::Action;
 
-/// Shows an error of `node run` as all commands show theirs, with its causes and what to do next, and gives its exit code.
+/// How long the end of a node waits for its error to be read. A terminal or a pipe that is read takes it at once; where nobody
+/// reads, it is lost, and the exit code still tells.
+const ERROR_DEADLINE: Duration = Duration::from_secs(2);
+
+/// Shows an error of `node run` as all commands show theirs, with its causes and what to do next, and gives its exit code. A
+/// standard error that nobody reads does not keep the node from ending.
 pub fn show_error(error: &dyn std::error::Error, hint: Option<&str>, exit: Exit) -> ExitCode {
-    failure::Failure::with_exit(error, hint, exit).show()
+    failure::Failure::with_exit(error, hint, exit).show_within(ERROR_DEADLINE)
 }
 
 /// Runs `command` to its end and shows its result or its error.

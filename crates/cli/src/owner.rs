@@ -64,6 +64,8 @@ pub(crate) fn failure(error: &KeyFileError, path: &Path) -> Failure {
             "nothing was changed. Bring the file back from a copy; if there is none, move it away and make a new key.\n\
              A new key has no power over clusters made with the old one",
         ),
-        KeyFileError::Read { .. } | KeyFileError::Write { .. } | KeyFileError::Directory { .. } => Failure::of(error),
+        KeyFileError::Read { .. } | KeyFileError::Write { .. } | KeyFileError::Directory { .. } => {
+            Failure::of(error).hint("check the path and its permissions")
+        }
     }
 }

@@ -59,7 +59,7 @@ pub(crate) fn classify(line: &str) -> Hint {
         return Hint::NoSpace;
     }
     let Ok(Value::Object(fields)) = serde_json::from_str(line) else {
-        return if line.trim().is_empty() { Hint::Nothing } else { Hint::Complaint };
+        return if line.trim().is_empty() || is_of_stack(line) { Hint::Nothing } else { Hint::Complaint };
     };
     let text = |name| fields.get(name).and_then(Value::as_str).unwrap_or_default();
     let message = text("msg");
@@ -75,6 +75,25 @@ pub(crate) fn classify(line: &str) -> Hint {
         Hint::Changed
     } else {
         Hint::Nothing
+    }
+}
+
+/// Whether the line is part of the stack that Go prints below the message of a panic: it tells people nothing, and is so long
+/// that the message would not be among the last lines.
+fn is_of_stack(line: &str) -> bool {
+    let is_call = || line.ends_with(')') && line.split('(').next().is_some_and(|name| !name.contains(' '));
+    line.starts_with('\t') || line.starts_with("goroutine ") || line.starts_with("created by ") || is_call()
+}
+
+/// What is shown to people of a line that is a complaint: its message and its error, without what a program needs.
+#[must_use]
+pub(crate) fn complaint(line: &str) -> String {
+    let Ok(Value::Object(fields)) = serde_json::from_str(line) else { return line.to_owned() };
+    let text = |name| fields.get(name).and_then(Value::as_str);
+    match (text("msg"), text("error")) {
+        (Some(message), Some(error)) => format!("{message}: {error}"),
+        (Some(message), None) => message.to_owned(),
+        (None, Some(_) | None) => line.to_owned(),
     }
 }
 
@@ -103,9 +122,29 @@ mod tests {
             (r#"{"level":"fatal","msg":"write wal: no space left on device"}"#.to_owned(), Hint::NoSpace),
             ("[1, 2]".to_owned(), Hint::Complaint),
             (String::new(), Hint::Nothing),
+            ("goroutine 1 [running]:".to_owned(), Hint::Nothing),
+            ("go.uber.org/zap/zapcore.(*CheckedEntry).Write(0xc0001, {0x0, 0x0, 0x0})".to_owned(), Hint::Nothing),
+            ("main.main()".to_owned(), Hint::Nothing),
+            ("\tgo.etcd.io/etcd/main.go:28 +0x17".to_owned(), Hint::Nothing),
+            ("created by go.etcd.io/etcd/etcdserver.openBackend".to_owned(), Hint::Nothing),
+            ("panic: cannot map (too large)".to_owned(), Hint::Complaint),
             (r#"{"level":7,"msg":null}"#.to_owned(), Hint::Nothing),
         ] {
             assert_eq!(classify(&line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_complaint_is_shown_without_what_programs_need() {
+        let fatal =
+            r#"{"level":"fatal","ts":1,"msg":"discovery failed","error":"bind: in use","stacktrace":"main.main\n"}"#;
+        for (line, shown) in [
+            (fatal, "discovery failed: bind: in use"),
+            (r#"{"level":"fatal","msg":"limit is too low","limit":24}"#, "limit is too low"),
+            (r#"{"level":"fatal"}"#, r#"{"level":"fatal"}"#),
+            ("panic: runtime error", "panic: runtime error"),
+        ] {
+            assert_eq!(complaint(line), shown);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use polis_logtree::{Line, Logger, parse};
 use polis_storage::{Action, DIRECTORY_MODE, DiskError, durable};
-use polis_supervisor::{Context, ExitStatus, OutputSink, Process, ProcessSpec, RunnableResult};
+use polis_supervisor::{Context, ExitStatus, OutputSink, Process, ProcessSpec, RunnableResult, with_causes};
 use tokio::time::{Instant, sleep};
 
 use crate::BoxError;
@@ -16,7 +16,7 @@ use crate::arguments::{InitialCluster, MemberArguments, arguments, environment};
 use crate::consensus::{Inner, Start};
 use crate::fault::{ADDRESS_NOT_HERE, ALL_CONDITIONS, DATA_MISSING, ETCD_UNUSABLE, Fault, PORT_TAKEN};
 use crate::health::Run;
-use crate::log_line::{Hint, classify};
+use crate::log_line::{Hint, classify, complaint};
 use crate::peer_url::PEER_PORT;
 use crate::status::Phase;
 use crate::timing::Timing;
@@ -329,7 +329,7 @@ impl Inner {
         if complaints.len() == KEPT_COMPLAINTS {
             complaints.pop_front();
         }
-        complaints.push_back(line.chars().take(KEPT_COMPLAINT_LENGTH).collect());
+        complaints.push_back(complaint(line).chars().take(KEPT_COMPLAINT_LENGTH).collect());
     }
 }
 
@@ -347,6 +347,10 @@ fn prepare_files(inner: &Inner) -> Result<(), MemberError> {
             // it. That it is gone becomes durable with the directory.
             inner.disk.clear_directory(data)?;
         }
+        if matches!(inner.start, Start::Existing) && inner.disk.metadata(data)?.is_none() {
+            // Nothing is made in the place of what is missing; `initial_cluster` says so.
+            return Ok(());
+        }
         // etcd makes this directory itself, but leaves its name to luck when the power fails: what it has acknowledged
         // would be gone with it.
         durable::create_directory(&*inner.disk, "etcd/member-directory", &member, DIRECTORY_MODE)
@@ -354,6 +358,8 @@ fn prepare_files(inner: &Inner) -> Result<(), MemberError> {
     directories().map_err(|error| failed(&inner.data_path, error))?;
     // Nothing in here needs to outlast a power cut.
     let ephemeral = || -> Result<(), DiskError> {
+        // Somebody who tidies up may have taken all of it away since the start.
+        inner.layout.ephemeral.directory.create_ephemeral()?;
         let ephemeral = &inner.layout.ephemeral.consensus;
         ephemeral.directory.create_ephemeral()?;
         // An etcd that was killed leaves its socket, and the next one does not start while it is there.
@@ -376,16 +382,4 @@ fn probe(address: IpAddr) -> Option<Fault> {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => Some(Fault::PortTaken(address)),
         Err(error) => Some(Fault::AddressNotHere { address, reason: error.to_string() }),
     }
-}
-
-/// An error with all its causes on one line.
-fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        text.push_str(": ");
-        text.push_str(&source.to_string());
-        next = source.source();
-    }
-    text
 }

@@ -7,18 +7,11 @@
 use std::path::PathBuf;
 
 use polis_identity::{
-    AuthorityCertificate, AuthorityFromPartsError, AuthorityKey, Certificate, CertificateAuthority, NodeKey,
-    NotAnAuthorityError, PEER_AUTHORITY_NAME, ParseCertificateError, ReadRevocationListError, RevocationList,
-    verify_certificate_authority,
+    AuthorityCertificate, AuthorityFromPartsError, AuthorityKey, Certificate, CertificateAuthority,
+    FIRST_REVOCATION_LIST, NodeKey, NotAnAuthorityError, PEER_AUTHORITY_NAME, ParseCertificateError, ParsePkcs8Error,
+    PrivateKey, Purpose, ReadRevocationListError, RevocationList, verify_certificate_authority,
 };
-use polis_secret::Secret32;
 use polis_storage::{DiskError, EphemeralConsensus, LoadError, PeerCredentials, StoreError, Stored};
-
-/// What stands before the 32 secret bytes of an Ed25519 key in PKCS#8 version 1 (RFC 8410).
-const PKCS8_START: [u8; 16] = [48, 46, 2, 1, 0, 48, 5, 6, 3, 43, 101, 112, 4, 34, 4, 32];
-
-/// Number of a cluster's first revocation list.
-const FIRST_REVOCATION_LIST: u64 = 1;
 
 /// A member's credentials, read and checked. Has no `Debug`: it holds keys.
 #[derive(Clone)]
@@ -89,11 +82,14 @@ pub enum InvalidPeerPki {
     /// The revocation list is none of this authority.
     #[error("the revocation list is not one of the authority")]
     Revocations(#[source] ReadRevocationListError),
-    /// A private key has another format than Polis writes.
-    #[error("the private key of the {name} is not an Ed25519 key in PKCS#8 version 1")]
+    /// A private key is none.
+    #[error("the private key of the {name} cannot be read")]
     PrivateKey {
         /// Whose.
         name: &'static str,
+        /// Why.
+        #[source]
+        source: ParsePkcs8Error,
     },
 }
 
@@ -169,12 +165,6 @@ impl PeerPki {
         Self { authority_key: None, ..self }
     }
 
-    /// The same with a newer revocation list.
-    #[must_use]
-    pub fn with_revocations(self, revocations: RevocationList) -> Self {
-        Self { revocations, ..self }
-    }
-
     /// The authority itself, as long as its key is here.
     #[must_use]
     pub fn authority(&self) -> Option<CertificateAuthority> {
@@ -215,15 +205,14 @@ impl PeerPki {
         };
         let authority = certificate("authority's certificate", &credentials.ca_certificate)?;
         let authority = verify_certificate_authority(authority).map_err(InvalidPeerPki::Authority)?;
-        let authority_key =
-            credentials.ca_key.as_ref().map(|key| AuthorityKey::from_pkcs8(key, "authority")).transpose()?;
+        let authority_key = credentials.ca_key.as_ref().map(|key| private_key(key, "authority")).transpose()?;
         if let Some(key) = &authority_key {
             CertificateAuthority::from_parts(key.clone(), authority.certificate().clone())
                 .map_err(InvalidPeerPki::AuthorityKey)?;
         }
         let revocations = RevocationList::read(&*credentials.crl, &authority).map_err(InvalidPeerPki::Revocations)?;
         let certificate = certificate("member's certificate", &credentials.member_certificate)?;
-        let key = NodeKey::from_pkcs8(&credentials.member_key, "member")?;
+        let key = private_key(&credentials.member_key, "member")?;
         Ok(Self { authority, authority_key, revocations, certificate, key })
     }
 
@@ -238,16 +227,6 @@ impl PeerPki {
     }
 }
 
-/// Reading a private key in the one form in which Polis writes them.
-trait FromPkcs8: Sized {
-    fn from_pkcs8(der: &[u8], name: &'static str) -> Result<Self, InvalidPeerPki>;
-}
-
-impl<P: polis_identity::Purpose> FromPkcs8 for polis_identity::PrivateKey<P> {
-    fn from_pkcs8(der: &[u8], name: &'static str) -> Result<Self, InvalidPeerPki> {
-        der.strip_prefix(&PKCS8_START)
-            .and_then(|secret| Secret32::try_from(secret).ok())
-            .map(Self::from_secret)
-            .ok_or(InvalidPeerPki::PrivateKey { name })
-    }
+fn private_key<P: Purpose>(der: &[u8], name: &'static str) -> Result<PrivateKey<P>, InvalidPeerPki> {
+    PrivateKey::from_pkcs8_der(der).map_err(|source| InvalidPeerPki::PrivateKey { name, source })
 }

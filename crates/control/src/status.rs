@@ -56,9 +56,10 @@ impl FromStr for NodeState {
 
     /// Takes a name in any case.
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|state| state.name().eq_ignore_ascii_case(text)).ok_or_else(|| {
-            format!("there is no state {text:?}; known are {}", Self::ALL.map(Self::name).join(", "))
-        })
+        Self::ALL
+            .into_iter()
+            .find(|state| state.name().eq_ignore_ascii_case(text))
+            .ok_or_else(|| format!("there is no state {text:?}; known are {}", Self::ALL.map(Self::name).join(", ")))
     }
 }
 

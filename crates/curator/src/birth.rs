@@ -1,8 +1,8 @@
 //! The one transaction that creates a cluster.
 
 use polis_identity::{
-    AuthorityCertificate, CLUSTER_AUTHORITY_NAME, Certificate, CertificateAuthority, JoinKey, NodeId, NodeKey,
-    PublicKey, RevocationList, verify_certificate_authority, verify_node_in_cluster,
+    AuthorityCertificate, CLUSTER_AUTHORITY_NAME, Certificate, CertificateAuthority, FIRST_REVOCATION_LIST, JoinKey,
+    NodeId, NodeKey, PublicKey, RevocationList, verify_certificate_authority, verify_node_in_cluster,
 };
 use polis_parameters::Labels;
 use polis_proto::common::node_roles::{ConsensusMember, KubernetesController, consensus_member::Peer};
@@ -54,9 +54,6 @@ pub struct Cluster {
     /// Certificate of the node.
     pub node_certificate: Certificate,
 }
-
-/// Number of a cluster's first revocation list, which revokes nothing.
-const FIRST_REVOCATION_LIST: u64 = 1;
 
 /// Why there is no cluster.
 #[derive(Debug, thiserror::Error)]
@@ -115,7 +112,10 @@ pub async fn create_cluster(
     let authority = CertificateAuthority::generate(CLUSTER_AUTHORITY_NAME);
     let node_certificate = authority.issue_node(&node_key);
     let revocation_list = authority.certificate_revocation_list(FIRST_REVOCATION_LIST, &[]);
-    match store.create(site, entries(birth, &node_id, peer_authority_key, &authority, &node_certificate, &revocation_list)).await? {
+    match store
+        .create(site, entries(birth, &node_id, peer_authority_key, &authority, &node_certificate, &revocation_list))
+        .await?
+    {
         Creation::Created => Ok(Cluster { authority: authority.certificate().clone(), node_certificate }),
         // Made before, by a call whose reply was lost or whose caller died: the authority made above was never seen.
         Creation::Exists => find_cluster(store, &node_key).await,

@@ -171,7 +171,8 @@ async fn a_node_that_has_seen_its_cluster_does_not_make_another() {
 async fn a_damaged_cluster_is_named_by_its_part() {
     let (store, founder) = (MemoryStore::default(), Founder::new());
     founder.create(&store, true).await.unwrap();
-    for key in [layout::cluster_authority_certificate(), layout::node_certificate(&founder.id()), layout::node(&founder.id())]
+    for key in
+        [layout::cluster_authority_certificate(), layout::node_certificate(&founder.id()), layout::node(&founder.id())]
     {
         let whole = store.entries.lock().unwrap().insert(key.clone(), b"\xff".to_vec()).unwrap();
         let error = founder.create(&store, true).await.unwrap_err();

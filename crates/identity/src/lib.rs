@@ -42,9 +42,11 @@ pub use issue::{CLUSTER_AUTHORITY_NAME, MAX_USER_NAME_CHARACTERS, PEER_AUTHORITY
 pub use node_id::{NodeId, ParseNodeIdError};
 pub use owner_key::{OWNER_KEY_PEM_LABEL, ParseOwnerKeyError};
 pub use peer_address::PeerAddress;
-pub use private_key::{AuthorityKey, JoinKey, KeyPairError, NodeKey, OwnerKey, PrivateKey, Purpose, purpose};
+pub use private_key::{
+    AuthorityKey, JoinKey, KeyPairError, NodeKey, OwnerKey, ParsePkcs8Error, PrivateKey, Purpose, purpose,
+};
 pub use public_key::{InvalidPublicKeyError, PublicKey, WrongSignatureError};
-pub use revocation_list::{ReadRevocationListError, RevocationList};
+pub use revocation_list::{FIRST_REVOCATION_LIST, ReadRevocationListError, RevocationList};
 pub use serial_number::SerialNumber;
 pub use share_key::{ShareKey, SharePublicKey};
 pub use verify::{

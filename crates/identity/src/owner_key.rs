@@ -1,8 +1,7 @@
 //! The file that holds the key of a cluster's initial owner.
 
-use ed25519_dalek::pkcs8::{KeypairBytes, PrivateKeyInfoRef};
 use pem_rfc7468::LineEnding;
-use polis_secret::{Secret, Secret32, WrongLength};
+use polis_secret::{Secret, WrongLength};
 use zeroize::Zeroizing;
 
 use crate::{KeyPairError, OwnerKey};
@@ -38,9 +37,7 @@ impl OwnerKey {
                 Self::from_pair(&pair).map_err(|source| ParseOwnerKeyError::Pair { source })
             }
             PKCS8_LABEL => {
-                let key = PrivateKeyInfoRef::try_from(&content[..]).and_then(KeypairBytes::try_from);
-                let key = key.map_err(|source| ParseOwnerKeyError::Pkcs8 { source })?;
-                Ok(Self::from_secret(Secret32::new(key.secret_key)))
+                Self::from_pkcs8_der(&content).map_err(|error| ParseOwnerKeyError::Pkcs8 { source: error.source })
             }
             _ => Err(ParseOwnerKeyError::Label { found: label.to_owned() }),
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use ed25519_dalek::pkcs8::{EncodePrivateKey as _, KeypairBytes, spki::der::pem::LineEnding};
+use ed25519_dalek::pkcs8::{EncodePrivateKey as _, KeypairBytes, PrivateKeyInfoRef, spki::der::pem::LineEnding};
 use ed25519_dalek::{Signer as _, SigningKey};
 use polis_secret::{Secret, Secret32};
 use zeroize::Zeroizing;
@@ -131,9 +131,29 @@ impl<P: Purpose> PrivateKey<P> {
         self.pkcs8().to_pkcs8_pem(LineEnding::LF).expect("an Ed25519 key has a PKCS#8 form")
     }
 
+    /// Reads PKCS#8 in DER, of either version.
+    ///
+    /// # Errors
+    ///
+    /// When the bytes are not one Ed25519 private key in that form.
+    pub fn from_pkcs8_der(der: &[u8]) -> Result<Self, ParsePkcs8Error> {
+        let key = PrivateKeyInfoRef::try_from(der).and_then(KeypairBytes::try_from);
+        let key = key.map_err(|source| ParsePkcs8Error { source })?;
+        Ok(Self::from_secret(Secret32::new(key.secret_key)))
+    }
+
     fn pkcs8(&self) -> KeypairBytes {
         KeypairBytes { secret_key: *self.secret.expose(), public_key: None }
     }
+}
+
+/// Bytes that are not an Ed25519 private key in PKCS#8.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the content is not an Ed25519 key in PKCS#8")]
+pub struct ParsePkcs8Error {
+    /// Where reading stopped.
+    #[source]
+    pub source: ed25519_dalek::pkcs8::Error,
 }
 
 impl<P: Purpose> Clone for PrivateKey<P> {

@@ -10,6 +10,9 @@ use x509_parser::revocation_list::CertificateRevocationList;
 use crate::signed_document::{ed25519_signature, is_canonical};
 use crate::{AuthorityCertificate, PublicKey, SerialNumber};
 
+/// Number of an authority's first revocation list, which revokes nothing.
+pub const FIRST_REVOCATION_LIST: u64 = 1;
+
 /// A certificate revocation list that its authority has signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RevocationList {

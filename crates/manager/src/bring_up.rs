@@ -1,15 +1,15 @@
 //! What a first start and every later one have in common.
 
 use std::error::Error;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
 use polis_condition::Severity;
 use polis_curator::{ClusterStore, Entry, layout};
-use polis_identity::{Certificate, NodeId, NodeKey, verify_certificate_authority, verify_node_in_cluster};
+use polis_identity::{Certificate, NodeId, NodeKey, PublicKey, verify_certificate_authority, verify_node_in_cluster};
 use polis_storage::data::UnlockKeys;
 use polis_storage::{Journal, LocalRoles, NodeCredentials};
-use polis_supervisor::Context;
+use polis_supervisor::{Context, with_causes};
 
 use crate::consensus::{ConsensusProvider, MemberSettings};
 use crate::failure::Failure;
@@ -63,13 +63,32 @@ impl<C: ConsensusProvider> Inner<C> {
         context: &Context,
         settings: MemberSettings,
     ) -> Result<Arc<dyn ClusterStore>, Ended> {
-        let member = self
-            .consensus
-            .start(context, settings)
-            .map_err(|source| Failure::Disk { what: "the consensus member cannot be started", source })?;
+        let member = until_cured(context, || async {
+            self.consensus.start(context, settings.clone()).map_err(|error| Trouble::Curable {
+                condition: "consensus-cannot-start",
+                message: format!("the consensus member cannot be started: {}", with_causes(&*error)),
+                hint: "it needs a free port on 127.0.0.1 and a root that can be named from everywhere; the node goes on by itself",
+            })
+        })
+        .await?;
         *self.member.lock().unwrap_or_else(PoisonError::into_inner) = Some(member.clone());
         context.unless_cancelled(self.consensus.ready(&member)).await?;
         Ok(self.consensus.store(&member))
+    }
+
+    /// The credentials of a node that has some, and where they are.
+    pub(crate) async fn load_credentials(&self, context: &Context) -> Result<(NodeCredentials, PathBuf), Ended> {
+        let file = self.layout.data.node.credentials.clone();
+        let path = file.full_path();
+        match self.on_disk(context, move || file.load()).await? {
+            Some(credentials) => Ok((credentials, path)),
+            None => Err(Ended::Failed(Failure::File {
+                what: "credentials of the node",
+                path,
+                source: "the file is missing, although the journal says that the node is a member; restore its data"
+                    .into(),
+            })),
+        }
     }
 
     /// Stores the roles of the node in a new generation.
@@ -91,9 +110,7 @@ impl<C: ConsensusProvider> Inner<C> {
         roles: LocalRoles,
         store: &dyn ClusterStore,
     ) -> Result<(), Ended> {
-        let file = self.layout.data.node.credentials.clone();
-        let path = file.full_path();
-        let credentials = self.on_disk(context, move || file.load()).await?;
+        let (credentials, path) = self.load_credentials(context).await?;
         let node = node(journal, credentials, &path, roles)?;
         let now = jiff::Timestamp::now().to_string().into_bytes();
         let record = Entry { key: layout::last_start(&node.id), value: now };
@@ -108,7 +125,7 @@ impl<C: ConsensusProvider> Inner<C> {
 /// The node that these credentials, from the file `path`, prove, provided that it is the one of the journal.
 pub(crate) fn node(
     journal: &Journal,
-    credentials: Option<NodeCredentials>,
+    credentials: NodeCredentials,
     path: &Path,
     roles: LocalRoles,
 ) -> Result<Node, Failure> {
@@ -117,9 +134,6 @@ pub(crate) fn node(
         path: path.to_owned(),
         source,
     };
-    let credentials = credentials.ok_or_else(|| {
-        unusable("the file is missing, although the journal says that the node is a member; restore its data".into())
-    })?;
     let key = NodeKey::from_secret(credentials.node_key.clone()).public();
     if *key.as_bytes() != journal.node_public_key {
         return Err(unusable(format!("they belong to {}, another node", NodeId::of(&key)).into()));
@@ -139,7 +153,15 @@ pub(crate) fn node(
     Ok(Node { id: identity.id, public_key: key, certificate, authority, cluster_id, roles })
 }
 
-/// A step that the program itself must never take.
+/// The node that the journal names.
+pub(crate) fn node_id(journal: &Journal) -> Result<NodeId, Failure> {
+    PublicKey::new(journal.node_public_key).map(|key| NodeId::of(&key)).map_err(|source| Failure::Disk {
+        what: "the enrolment journal cannot be used: it does not name a node",
+        source: source.into(),
+    })
+}
+
+/// A step that the journal does not allow, and that the program must never come to.
 pub(crate) fn internal(source: impl Error + Send + Sync + 'static) -> Failure {
-    Failure::Disk { what: "internal error", source: source.into() }
+    Failure::Internal { what: "a step that the enrolment journal does not allow", source: source.into() }
 }

@@ -19,7 +19,8 @@ pub trait ConsensusProvider: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// When the child cannot be declared. What happens to it later is its own business, and shows as conditions.
+    /// When the system does not give what a member needs, such as a port on loopback; it is tried again. What happens to the
+    /// member later is its own business, and shows as conditions.
     fn start(&self, context: &Context, settings: MemberSettings) -> Result<Self::Member, BoxError>;
 
     /// Waits until the member answers for the cluster. There is no deadline: a slow member shows as conditions (window S5).
@@ -30,6 +31,7 @@ pub trait ConsensusProvider: Send + Sync + 'static {
 }
 
 /// What a member is started with.
+#[derive(Clone)]
 pub struct MemberSettings {
     /// Credentials of the member, and with them who it is.
     pub credentials: PeerPki,

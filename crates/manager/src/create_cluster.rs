@@ -26,19 +26,27 @@ use crate::failure::Failure;
 use crate::manager::Inner;
 use crate::trouble::{Ended, Trouble, until_cured};
 
+/// When the making of the cluster was begun.
+pub(crate) enum Begun {
+    /// In this start, with these parameters (serialized).
+    Now { parameters: Vec<u8> },
+    /// In an earlier start, which left this journal.
+    Before { journal: Box<Journal> },
+}
+
 impl<C: ConsensusProvider> Inner<C> {
-    /// Goes from the intent to Running. `begun` is the journal of an earlier start, or the bytes of the parameters for a new one.
+    /// Goes from the intent to Running.
     pub(crate) async fn create_cluster(
         &self,
         context: &Context,
         bootstrap: &Bootstrap,
-        begun: Result<Journal, Vec<u8>>,
+        begun: Begun,
     ) -> Result<(), Ended> {
         report_labels(context, bootstrap);
         self.wait_for_address(context).await?;
         let journal = match begun {
-            Ok(journal) => journal,
-            Err(parameters) => self.record_intent(context, parameters).await?,
+            Begun::Before { journal } => *journal,
+            Begun::Now { parameters } => self.record_intent(context, parameters).await?,
         };
         let journal = self.prepare_data(context, journal).await?;
         let node_key = node_key(&journal)?;
@@ -159,7 +167,6 @@ impl<C: ConsensusProvider> Inner<C> {
         }
         Ok(())
     }
-
 }
 
 /// The journal of a node that is a member: the CA is known, and the node key has its place in the credentials.

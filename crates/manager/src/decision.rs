@@ -1,6 +1,8 @@
 //! What a node does when it starts: decided from the journal and the parameters alone.
 
-use polis_parameters::{Bootstrap, ClusterParameters, Parameters, StoragePolicy, TpmMode};
+use std::fmt;
+
+use polis_parameters::{Bootstrap, ClusterParameters, Parameters, Unsupported};
 use polis_storage::Journal;
 use polis_storage::journal::Phase;
 
@@ -8,14 +10,25 @@ use crate::failure::Failure;
 use crate::parameter_source::{GivenParameters, ParametersOrigin};
 
 /// What to do after a start.
-#[derive(Debug)]
 pub enum Decision {
-    /// There is no journal, and the parameters say to make a cluster. The bytes become part of the intent.
+    /// There is no journal, and the parameters say to make a cluster. Their bytes become part of the intent.
     Bootstrap(Box<Bootstrap>, Vec<u8>),
-    /// An earlier start made the intent to make a cluster durable: go on with it, whatever the parameters say now.
-    ResumeBootstrap(Box<Bootstrap>),
-    /// The node is a member: come back.
-    Join,
+    /// An earlier start made the intent to make a cluster durable, in this journal: go on with it, whatever the parameters
+    /// say now.
+    ResumeBootstrap(Box<Bootstrap>, Box<Journal>),
+    /// The node is a member, as this journal says: come back.
+    Join(Box<Journal>),
+}
+
+/// Only what is decided: what goes with it may hold secrets.
+impl fmt::Debug for Decision {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Bootstrap(..) => "Bootstrap",
+            Self::ResumeBootstrap(..) => "ResumeBootstrap",
+            Self::Join(_) => "Join",
+        })
+    }
 }
 
 /// Decides what to do with what the disk holds.
@@ -26,7 +39,7 @@ pub enum Decision {
 ///
 /// When the node can do nothing useful: the reason why it fails.
 pub fn decide(
-    journal: Option<&Journal>,
+    journal: Option<Journal>,
     parameters: impl FnOnce() -> Result<GivenParameters, Failure>,
 ) -> Result<Decision, Failure> {
     let Some(journal) = journal else {
@@ -36,9 +49,9 @@ pub fn decide(
     match journal.phase() {
         Phase::Formattable | Phase::Formatted => {
             let bootstrap = accept(&journal.parameters, ParametersOrigin::Journal)?;
-            Ok(Decision::ResumeBootstrap(Box::new(bootstrap)))
+            Ok(Decision::ResumeBootstrap(Box::new(bootstrap), Box::new(journal)))
         }
-        Phase::Enrolled => Ok(Decision::Join),
+        Phase::Enrolled => Ok(Decision::Join(Box::new(journal))),
         Phase::Removed { reason } => Err(Failure::Removed { reason: reason.clone() }),
     }
 }
@@ -59,28 +72,18 @@ fn accept(bytes: &[u8], origin: ParametersOrigin) -> Result<Bootstrap, Failure> 
             });
         }
     };
-    match bootstrap.storage_policy {
-        StoragePolicy::NeedsInsecure => {}
-        StoragePolicy::Permissive
-        | StoragePolicy::NeedsEncryption
-        | StoragePolicy::NeedsEncryptionAndAuthentication => {
-            return Err(Failure::NotOnThisBuild {
-                origin,
-                wanted: "encrypted storage, which the cluster's configuration asks for (it is also what an absent \
-                         configuration means)",
-                instead: "for a trial, `polis parameters bootstrap --storage-security insecure --tpm-mode disabled`",
-            });
-        }
-    }
-    match bootstrap.tpm_mode {
-        TpmMode::Disabled | TpmMode::BestEffort => {}
-        TpmMode::Required => {
-            return Err(Failure::NotOnThisBuild {
-                origin,
-                wanted: "the use of a TPM, which the cluster's configuration requires",
-                instead: "for a trial, `polis parameters bootstrap --storage-security insecure --tpm-mode disabled`",
-            });
-        }
+    if let Some(unsupported) = bootstrap.unsupported().first() {
+        let wanted = match unsupported {
+            Unsupported::EncryptedStorage => {
+                "encrypted storage, which the cluster's configuration asks for (it is also what an absent configuration means)"
+            }
+            Unsupported::TpmUse => "the use of a TPM, which the cluster's configuration requires",
+        };
+        return Err(Failure::NotOnThisBuild {
+            origin,
+            wanted,
+            instead: "for a trial, `polis parameters bootstrap --storage-security insecure --tpm-mode disabled`",
+        });
     }
     if parameters.has_network_configuration {
         tracing::warn!(
@@ -162,17 +165,17 @@ mod tests {
         let insecure = bootstrap(Some((Tpm::Disabled, Storage::NeedsInsecure)));
         let unread = || panic!("the parameters were read");
         for phases in [&[][..], &[Phase::Formatted]] {
-            let decision = decide(Some(&journal(phases, insecure.clone())), unread);
-            assert!(matches!(decision, Ok(Decision::ResumeBootstrap(_))), "{decision:?}");
+            let decision = decide(Some(journal(phases, insecure.clone())), unread);
+            assert!(matches!(decision, Ok(Decision::ResumeBootstrap(..))), "{decision:?}");
         }
         let enrolled = [Phase::Formatted, Phase::Enrolled];
-        let decision = decide(Some(&journal(&enrolled, insecure.clone())), unread);
-        assert!(matches!(decision, Ok(Decision::Join)), "{decision:?}");
+        let decision = decide(Some(journal(&enrolled, insecure.clone())), unread);
+        assert!(matches!(decision, Ok(Decision::Join(_))), "{decision:?}");
 
         let removed = Phase::Removed { reason: "it was sold".into() };
         for before in [&[][..], &[Phase::Formatted], &enrolled] {
             let phases: Vec<Phase> = before.iter().cloned().chain([removed.clone()]).collect();
-            let outcome = decide(Some(&journal(&phases, insecure.clone())), unread);
+            let outcome = decide(Some(journal(&phases, insecure.clone())), unread);
             assert!(matches!(&outcome, Err(Failure::Removed { reason }) if reason == "it was sold"), "{outcome:?}");
         }
     }

@@ -4,7 +4,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use polis_consensus::{Configuration, Consensus, EtcdBinary, KvError, Membership, NameError, Namespaced, Start, Timing, Transaction};
+use polis_consensus::{
+    Configuration, Consensus, EtcdBinary, KvError, Membership, NameError, Namespaced, Start, Timing, Transaction,
+};
 use polis_curator::{ClusterStore, Creation, Entry, StoreError};
 use polis_storage::Disk;
 use polis_supervisor::{BoxError, Context};

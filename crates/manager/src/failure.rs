@@ -98,6 +98,15 @@ pub enum Failure {
         #[source]
         source: BoxError,
     },
+    /// The program was about to do what it must never do.
+    #[error("internal error: {what}")]
+    Internal {
+        /// What it was about to do.
+        what: &'static str,
+        /// Why it must not.
+        #[source]
+        source: BoxError,
+    },
     /// A step was tried in a state in which it has no place.
     #[error("internal error: the transition from {from} to {to} is not in the table")]
     IllegalTransition {
@@ -126,7 +135,7 @@ impl Failure {
                 "nothing on the disk is lost by this: bring back what the message names, from a backup if need be, and start \
                  the node again",
             ),
-            Self::IllegalTransition { .. } => {
+            Self::IllegalTransition { .. } | Self::Internal { .. } => {
                 Some("this is a fault of Polis: please report it, with the log of the node")
             }
             Self::NoParameters { .. }
@@ -136,11 +145,4 @@ impl Failure {
             | Self::Gone => None,
         }
     }
-}
-
-/// The whole chain of an error, as one text.
-#[must_use]
-pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

@@ -4,11 +4,11 @@ use polis_condition::Severity;
 use polis_consensus::PeerPki;
 use polis_identity::NodeKey;
 use polis_storage::{GenerationsError, Journal, LocalRoles, TwoGenerationsError};
-use polis_supervisor::Context;
+use polis_supervisor::{Context, with_causes};
 
-use crate::bring_up::{FIRST_ROLES, node};
+use crate::bring_up::{FIRST_ROLES, node, node_id};
 use crate::consensus::{ConsensusProvider, MemberSettings, WithoutData};
-use crate::failure::{Failure, chain};
+use crate::failure::Failure;
 use crate::manager::Inner;
 use crate::trouble::{Ended, Trouble};
 
@@ -25,19 +25,14 @@ impl<C: ConsensusProvider> Inner<C> {
     pub(crate) async fn join(&self, context: &Context, journal: Journal) -> Result<(), Ended> {
         self.report_ignored_parameters(&journal);
         self.wait_for_address(context).await?;
-        let node_id = self.publisher.watch().borrow().node_id;
-        let owner = node_id.ok_or(Failure::Gone)?.to_string();
-        self.open_data(context, &owner).await?;
+        self.open_data(context, &node_id(&journal)?.to_string()).await?;
 
-        let file = self.layout.data.node.credentials.clone();
-        let credentials_path = file.full_path();
-        let credentials = self.on_disk(context, move || file.load()).await?;
-        let key = credentials.as_ref().map(|credentials| NodeKey::from_secret(credentials.node_key.clone()));
+        let (credentials, path) = self.load_credentials(context).await?;
+        let key = NodeKey::from_secret(credentials.node_key.clone());
+        let public_key = key.public();
         let found = self.load_roles(context).await?;
         // Whether these credentials are the journal's is decided before anything is started with them.
-        node(&journal, credentials, &credentials_path, found.roles)?;
-        let key = key.ok_or(Failure::Gone)?;
-        let public_key = key.public();
+        node(&journal, credentials, &path, found.roles)?;
 
         let file = self.layout.data.etcd.credentials.clone();
         let path = file.full_path();
@@ -89,7 +84,7 @@ impl<C: ConsensusProvider> Inner<C> {
                 )),
                 unusable: false,
             },
-            Err(error) => FoundRoles { roles: FIRST_ROLES, damage: Some(unreadable(&error)), unusable: true },
+            Err(error) => FoundRoles { roles: FIRST_ROLES, damage: Some(with_causes(&error)), unusable: true },
         };
         if let Some(damage) = &found.damage {
             tracing::warn!(damage, "the record of this node's roles is damaged; it is written anew");
@@ -114,8 +109,4 @@ impl<C: ConsensusProvider> Inner<C> {
             );
         }
     }
-}
-
-fn unreadable(error: &TwoGenerationsError) -> String {
-    chain(error)
 }

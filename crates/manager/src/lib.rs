@@ -35,7 +35,7 @@ mod trouble;
 pub use consensus::{ConsensusProvider, MemberSettings, WithoutData};
 pub use decision::{Decision, decide};
 pub use etcd::EtcdProvider;
-pub use failure::{Failure, chain};
+pub use failure::Failure;
 pub use manager::{Manager, Settings};
 pub use node::Node;
 pub use parameter_source::{FIRMWARE_PARAMETERS, GivenParameters, ParameterSource, ParametersOrigin};

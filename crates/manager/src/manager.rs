@@ -11,6 +11,7 @@ use polis_supervisor::{Context, RunnableResult, SharedRunnable, runnable};
 use tokio::sync::watch;
 
 use crate::consensus::ConsensusProvider;
+use crate::create_cluster::Begun;
 use crate::decision::{Decision, decide};
 use crate::failure::Failure;
 use crate::node::Node;
@@ -137,22 +138,19 @@ impl<C: ConsensusProvider> Inner<C> {
 
     async fn enrol(&self, context: &Context) -> Result<(), Ended> {
         let journal = self.load_journal(context).await?;
-        let decision = decide(journal.as_ref(), || self.settings.parameters.read())?;
-        match decision {
-            Decision::Bootstrap(bootstrap, bytes) => {
+        match decide(journal, || self.settings.parameters.read())? {
+            Decision::Bootstrap(bootstrap, parameters) => {
                 self.enter(State::CreatingCluster)?;
-                self.create_cluster(context, &bootstrap, Err(bytes)).await
+                self.create_cluster(context, &bootstrap, Begun::Now { parameters }).await
             }
-            Decision::ResumeBootstrap(bootstrap) => {
+            Decision::ResumeBootstrap(bootstrap, journal) => {
                 self.enter(State::CreatingCluster)?;
-                let journal = journal.ok_or(Failure::Gone)?;
                 tracing::info!(phase = %journal.phase(), "an earlier start was cut off; going on from here");
-                self.create_cluster(context, &bootstrap, Ok(journal)).await
+                self.create_cluster(context, &bootstrap, Begun::Before { journal }).await
             }
-            Decision::Join => {
+            Decision::Join(journal) => {
                 self.enter(State::Joining)?;
-                let journal = journal.ok_or(Failure::Gone)?;
-                self.join(context, journal).await
+                self.join(context, *journal).await
             }
         }
     }
@@ -178,7 +176,9 @@ impl<C: ConsensusProvider> Inner<C> {
             context.conditions().raise(
                 "journal-generation-damaged",
                 Severity::Warning,
-                format!("one of the two generations of the enrolment journal was damaged and has been written anew: {fault}"),
+                format!(
+                    "one of the two generations of the enrolment journal was damaged and has been written anew: {fault}"
+                ),
                 "nothing is lost; look at the disk, since a second fault of this kind could cost the node its identity",
             );
             self.store_journal(context, &journal, "journal/mend").await?;

@@ -1,11 +1,10 @@
 //! Where parameters are looked for, and how they are read.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use polis_parameters::MAX_PARAMETERS_SIZE;
+use polis_parameters::read_file;
 
 use crate::failure::Failure;
 
@@ -60,11 +59,12 @@ impl ParameterSource {
     pub fn read(&self) -> Result<GivenParameters, Failure> {
         let given = |path: &PathBuf, bytes| GivenParameters { origin: ParametersOrigin::File(path.clone()), bytes };
         if let Some(file) = &self.file {
-            let bytes = read(file).map_err(|source| Failure::ParametersUnreadable { path: file.clone(), source })?;
+            let bytes =
+                read_file(file).map_err(|source| Failure::ParametersUnreadable { path: file.clone(), source })?;
             return Ok(given(file, bytes));
         }
         for path in [&self.firmware, &self.esp] {
-            match read(path) {
+            match read_file(path) {
                 Ok(bytes) => return Ok(given(path, bytes)),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(source) => return Err(Failure::ParametersUnreadable { path: path.clone(), source }),
@@ -82,12 +82,4 @@ impl ParameterSource {
             .map(PathBuf::as_path)
             .find(|path| path.exists())
     }
-}
-
-/// Reads a file, but not more of it than is needed to see that it is too large.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let limit = u64::try_from(MAX_PARAMETERS_SIZE).unwrap_or(u64::MAX).saturating_add(1);
-    let mut bytes = Vec::new();
-    File::open(path)?.take(limit).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }

@@ -1,5 +1,6 @@
 //! What can be known before a start touches anything: whether it could do anything at all.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use polis_identity::{NodeId, PublicKey};
@@ -28,7 +29,7 @@ pub async fn preflight(
         Ok(loaded) => loaded.map(|loaded| loaded.value),
         Err(error) => return only_final(error),
     };
-    decide(journal.as_ref(), || parameters.read())?;
+    decide(journal.clone(), || parameters.read())?;
     let path = layout.data.directory.full_path();
     let fault = match data.prepare(&ProgressSender::default()).await {
         Err(error) => return only_final(error),
@@ -54,7 +55,7 @@ pub async fn preflight(
 }
 
 /// Why the data partition that was found is not one that this journal can go on with.
-fn fault_of(journal: &Journal, found: Found, path: std::path::PathBuf) -> Option<DataError> {
+fn fault_of(journal: &Journal, found: Found, path: PathBuf) -> Option<DataError> {
     let owner = PublicKey::new(journal.node_public_key).map(|key| NodeId::of(&key).to_string()).unwrap_or_default();
     match (journal.phase(), found) {
         (_, Found::Formatted { owner: Some(found) }) if found != owner => {

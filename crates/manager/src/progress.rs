@@ -181,7 +181,10 @@ mod tests {
                 let subscriber = tracing_subscriber::registry().with(log.clone());
                 let outcome = tracing::subscriber::with_default(subscriber, || publisher.enter(to));
                 let log = log.0.lock().unwrap();
-                assert!(log.contains(&format!("from={from} ")) && log.contains(&format!("to={to} ")), "{from} to {to}: {log}");
+                assert!(
+                    log.contains(&format!("from={from} ")) && log.contains(&format!("to={to} ")),
+                    "{from} to {to}: {log}"
+                );
                 if from.may_become(to) {
                     assert_eq!((outcome.is_ok(), publisher.state()), (true, to), "{from} to {to}");
                 } else {

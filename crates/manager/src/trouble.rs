@@ -12,9 +12,9 @@ use polis_consensus::PeerPkiError;
 use polis_curator::{BirthError, StoreError as ClusterStoreError};
 use polis_storage::data::DataError;
 use polis_storage::{DiskError, JournalError, LoadError, StoreError, TwoGenerationsError};
-use polis_supervisor::{Cancelled, Context};
+use polis_supervisor::{Cancelled, Context, with_causes};
 
-use crate::failure::{Failure, chain};
+use crate::failure::Failure;
 
 /// Pause before the first retry: long enough not to burn a processor, short enough that a passing fault costs nothing.
 const FIRST_RETRY: Duration = Duration::from_millis(200);
@@ -113,7 +113,7 @@ where
     } else {
         ("storage-failing", "see to the disk; the node goes on by itself once it works")
     };
-    Trouble::Curable { condition, message: chain(&error), hint }
+    Trouble::Curable { condition, message: with_causes(&error), hint }
 }
 
 impl From<DiskError> for Trouble {
@@ -170,7 +170,7 @@ impl From<ClusterStoreError> for Trouble {
     fn from(error: ClusterStoreError) -> Self {
         Self::Curable {
             condition: "cluster-state-unavailable",
-            message: chain(&error),
+            message: with_causes(&error),
             hint: "see the conditions of the consensus member; the node goes on by itself once it answers",
         }
     }
@@ -184,5 +184,94 @@ impl From<BirthError> for Trouble {
                 Self::Final(Failure::Disk { what: "the cluster's state cannot be used", source: error.into() })
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+
+    use polis_identity::{NodeId, NodeKey};
+    use polis_storage::data::KeyOperation;
+    use polis_storage::simulation::{Failure as DiskFailure, SimulatedDisk};
+    use polis_storage::{Disk as _, DiskPath, FILE_MODE};
+    use polis_supervisor::testing::Harness;
+    use polis_supervisor::{State, runnable};
+
+    use super::*;
+
+    fn disk_error(failure: DiskFailure) -> DiskError {
+        let disk = SimulatedDisk::default();
+        disk.fail_once(0, failure);
+        disk.create_exclusive(&DiskPath::parse("file").unwrap(), FILE_MODE, b"").unwrap_err()
+    }
+
+    /// The name of the condition, or nothing when the trouble is final.
+    fn condition(trouble: impl Into<Trouble>) -> Option<&'static str> {
+        match trouble.into() {
+            Trouble::Curable { condition, message, hint } => {
+                assert!(!message.is_empty() && !hint.is_empty());
+                Some(condition)
+            }
+            Trouble::Final(_) => None,
+        }
+    }
+
+    #[test]
+    fn what_may_pass_is_a_condition_and_what_may_not_is_final() {
+        let lost = || ClusterStoreError { operation: "a read", source: io::Error::other("the reply was lost").into() };
+        let node = NodeId::of(&NodeKey::generate().public());
+        let table = [
+            (condition(JournalError::Disk(disk_error(DiskFailure::Full))), Some("disk-full")),
+            (condition(JournalError::Disk(disk_error(DiskFailure::Forbidden))), Some("storage-not-writable")),
+            (condition(DataError::Disk(disk_error(DiskFailure::Medium))), Some("storage-failing")),
+            (condition(lost()), Some("cluster-state-unavailable")),
+            (condition(BirthError::Store(lost())), Some("cluster-state-unavailable")),
+            (condition(BirthError::AnotherCluster { node }), None),
+            (condition(BirthError::Lost { node }), None),
+            (condition(DataError::NotSupported { operation: KeyOperation::AddKey, backend: "plain" }), None),
+            (condition(DataError::NotFormatted { path: "data".into() }), None),
+        ];
+        for (number, (found, expect)) in table.into_iter().enumerate() {
+            assert_eq!(found, expect, "line {number}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_condition_lasts_as_long_as_its_trouble() {
+        let causes = ["first", "first", "second"];
+        let seen = Arc::new(std::sync::Mutex::new(Vec::<Vec<String>>::new()));
+        let harness = Harness::start({
+            let seen = seen.clone();
+            runnable(move |context: Context| {
+                let seen = seen.clone();
+                async move {
+                    let mut tries = 0;
+                    let operation = || {
+                        let names =
+                            context.conditions().snapshot().into_iter().map(|condition| condition.name).collect();
+                        seen.lock().unwrap().push(names);
+                        let outcome = causes.get(tries).map_or(Ok(()), |condition| {
+                            Err(Trouble::Curable { condition, message: "it fails".into(), hint: "wait" })
+                        });
+                        tries += 1;
+                        std::future::ready(outcome)
+                    };
+                    assert!(until_cured(&context, operation).await.is_ok());
+                    assert_eq!(context.conditions().snapshot(), []);
+                    context.healthy();
+                    context.done();
+                    Ok(())
+                }
+            })
+        });
+        harness.wait_for("root", State::Done, Duration::from_secs(60)).await;
+        harness.finish().await;
+        let expect: [&[&str]; 4] = [&[], &["first"], &["first"], &["second"]];
+        assert_eq!(
+            *seen.lock().unwrap(),
+            expect.map(|names| names.iter().map(ToString::to_string).collect::<Vec<_>>())
+        );
     }
 }

@@ -14,6 +14,9 @@ use tokio::sync::{Semaphore, watch};
 /// node its file descriptors.
 const MAX_CLIENTS: usize = 32;
 
+/// Most clients at a time that are told of every change. They stay for long, and must leave room for those that only ask.
+const MAX_FOLLOWERS: usize = MAX_CLIENTS / 2;
+
 /// How long a client may take to say what it wants, and to take what it is told.
 const CLIENT_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -24,14 +27,15 @@ const MAX_REQUEST_LENGTH: u64 = 4096;
 pub(crate) async fn serve(context: Context, root: PathBuf, status: watch::Receiver<Status>) -> RunnableResult {
     let listener = bind(&root)?;
     let slots = Arc::new(Semaphore::new(MAX_CLIENTS));
+    let followers = Arc::new(Semaphore::new(MAX_FOLLOWERS));
     context.healthy();
     loop {
         let slot = context.unless_cancelled(slots.clone().acquire_owned()).await??;
         let (stream, _) = context.unless_cancelled(listener.accept()).await??;
-        let status = status.clone();
+        let (status, followers) = (status.clone(), followers.clone());
         context.spawn(async move {
             // A client that goes away or speaks nonsense is its own business.
-            if let Err(error) = answer(stream, status).await {
+            if let Err(error) = answer(stream, status, &followers).await {
                 tracing::debug!(%error, "a client of the control socket was not served to its end");
             }
             drop(slot);
@@ -40,7 +44,7 @@ pub(crate) async fn serve(context: Context, root: PathBuf, status: watch::Receiv
     }
 }
 
-async fn answer(stream: UnixStream, mut status: watch::Receiver<Status>) -> std::io::Result<()> {
+async fn answer(stream: UnixStream, mut status: watch::Receiver<Status>, followers: &Semaphore) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
     let mut line = Vec::new();
     let mut limited = (&mut stream).take(MAX_REQUEST_LENGTH);
@@ -50,10 +54,12 @@ async fn answer(stream: UnixStream, mut status: watch::Receiver<Status>) -> std:
         let refusal = serde_json::json!({ "error": format!("this node speaks version {PROTOCOL_VERSION}") });
         return send(&mut stream, &refusal).await;
     }
+    // One follower too many is told how things are, and asks again when it finds its connection closed.
+    let follows = if request.follow { followers.try_acquire().ok() } else { None };
     loop {
         let now = status.borrow_and_update().clone();
         send(&mut stream, &now).await?;
-        if !request.follow {
+        if follows.is_none() {
             return Ok(());
         }
         // A client that hangs up while nothing changes is noticed here, not at the next change.

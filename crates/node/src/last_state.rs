@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use polis_condition::Severity;
 use polis_control::{LastState, NodeState, Status};
-use polis_manager::chain;
 use polis_storage::PlainFile;
-use polis_supervisor::{Context, RunnableResult};
+use polis_supervisor::{Context, RunnableResult, with_causes};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -89,7 +88,7 @@ async fn write(context: &Context, file: &PlainFile, status: Status) -> bool {
             context.conditions().raise(
                 CONDITION,
                 Severity::Warning,
-                format!("{} could not be written: {}", file.full_path().display(), chain(&error)),
+                format!("{} could not be written: {}", file.full_path().display(), with_causes(&error)),
                 "the node is not affected; see to the disk: it is tried again every few seconds",
             );
             false

@@ -22,8 +22,8 @@ pub enum RunError {
     /// The system gives no event loop; nothing was changed.
     #[error("the node did not start: the system gives it no event loop")]
     Runtime(#[source] std::io::Error),
-    /// The system delivers no signals, so that the node could not be stopped in order.
-    #[error("the node was stopped: the system delivers no signals to it")]
+    /// The system delivers no signals, so that the node could not be stopped in order; nothing was changed.
+    #[error("the node did not start: the system delivers no signals to it")]
     Signals(#[source] std::io::Error),
     /// The node ran and came to something that only a human can decide.
     #[error("the node has failed")]

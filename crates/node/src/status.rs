@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use polis_condition::Conditions;
 use polis_consensus::Status as MemberStatus;
 use polis_control::{ConsensusMember, ConsensusStatus, EnrolmentPhase, NodeState, Status, StorageStatus};
-use polis_manager::{EtcdProvider, Manager, Progress, State, chain};
+use polis_manager::{EtcdProvider, Manager, Progress, State};
 use polis_storage::LocalRoles;
 use polis_storage::data::Description;
 use polis_storage::journal::{Phase, StorageSecurity};
-use polis_supervisor::{Context, RunnableResult};
+use polis_supervisor::{Context, RunnableResult, with_causes};
 use tokio::sync::watch;
 
 /// What the status is put together from.
@@ -89,7 +89,7 @@ impl Sources {
     ) -> Status {
         Status {
             state: state(progress.state),
-            reason: progress.failure.as_deref().map(|failure| chain(failure)),
+            reason: progress.failure.as_deref().map(|failure| with_causes(failure)),
             node_id: progress.node_id.as_ref().map(ToString::to_string),
             cluster_id: progress.cluster_id.as_ref().map(ToString::to_string),
             phase: phase(progress.phase.as_ref()),

@@ -9,18 +9,22 @@
 
 mod bootstrap;
 mod domain;
+mod file;
 mod labels;
 mod policy;
 mod register;
+mod unsupported;
 
 use polis_proto::api::{NodeParameters, node_parameters::Cluster};
 use prost::Message as _;
 
 pub use bootstrap::{Bootstrap, BootstrapError};
 pub use domain::{ClusterDomain, DomainError};
+pub use file::read_file;
 pub use labels::{Label, LabelError, LabelFault, Labels, MAX_LABELS};
 pub use policy::{PolicyError, StoragePolicy, TpmMode};
 pub use register::{Register, RegisterError};
+pub use unsupported::Unsupported;
 
 /// Largest parameters file that is read, in bytes. The largest that makes sense, with 128 labels of full length and the
 /// configuration of some dozens of interfaces, stays below a tenth of this.
@@ -37,7 +41,7 @@ pub struct Parameters {
 
 /// The two ways into a cluster.
 #[derive(Clone, Debug)]
-#[allow(clippy::large_enum_variant, reason = "there is one value in a process, and only while it starts")]
+#[expect(clippy::large_enum_variant, reason = "there is one value in a process, and only while it starts")]
 pub enum ClusterParameters {
     /// Make a new cluster.
     Bootstrap(Bootstrap),

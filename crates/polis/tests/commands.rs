@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use common::{Home, data};
 use serde_json::json;
@@ -26,6 +26,8 @@ fn help_and_version_are_no_errors_and_wrong_usage_is_2() {
         "nonsense",
         "node run",
         "node run --root r --address not-an-ip",
+        "node run --root r --address 0.0.0.0",
+        "node run --root r --address ::ffff:127.0.0.1",
         "node status --root r --wait Sleeping",
         "node status --root r --timeout soon",
         "parameters bootstrap",
@@ -149,6 +151,14 @@ fn the_defaults_are_the_strictest() {
     assert_eq!(document["bootstrap"]["tpm_mode"], "required");
     assert_eq!(document["accepted"], false);
     assert!(document["effect"].as_str().unwrap().contains("not in this build"));
+
+    // Leave to protect data as well as the machine can is no leave not to: a node refuses this, and so it is shown.
+    let permissive =
+        "parameters bootstrap --owner-key keys/owner-key.pem --storage-security permissive --tpm-mode disabled";
+    home.polis(&format!("{permissive} -o permissive.pb")).succeeds();
+    let document = home.polis("parameters show permissive.pb -o json").json();
+    assert_eq!(document["accepted"], false);
+    assert_eq!(document["effect"], "refuses it: encrypted storage is not in this build");
 }
 
 #[test]
@@ -278,7 +288,7 @@ fn dev_up_says_what_it_cannot_do_and_leaves_nothing() {
     home.polis("dev up --nodes 3").fails(2, &["a cluster of 3 nodes", "this build makes clusters of one node"]);
     home.polis("dev up --nodes 0").fails(2, &["a cluster of 0 nodes"]);
     home.polis("dev up --storage-security authenticated").fails(2, &["authenticated storage"]);
-    home.polis("dev up --base-address 0.0.0.0").fails(2, &["0.0.0.0 cannot be the address of a node"]);
+    home.polis("dev up --base-address 0.0.0.0").fails(2, &["0.0.0.0", "cannot be the address of a node"]);
     home.polis("dev up").fails(2, &["etcd is missing", "scripts/setup run", "etcd-server"]);
     home.polis("dev up --etcd nowhere/etcd").fails(2, &["there is no etcd at nowhere/etcd"]);
     assert!(home.listing().is_empty(), "{:?}", home.listing());
@@ -323,4 +333,56 @@ fn a_process_that_waits_to_be_a_node_ends_with_its_parent() {
     let run = home.command().args(["dev", "launch", "--", "--version"]).stdin(Stdio::null()).output().unwrap();
     assert_eq!(run.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&run.stderr).contains("the node was not started"));
+}
+
+/// What a status may hold that would drive a terminal, or break a form that is quoted carelessly.
+const ODD: &str = "\u{1b}[2J\u{1b}]0;evil\u{7}\r\u{9b}2J\u{202e} \"quoted\" 'so' # not: {a: comment}\n- item\t\u{0}\u{7f}\u{85}\u{2028}end: ";
+
+#[test]
+fn what_others_wrote_cannot_drive_the_terminal_and_comes_through_the_machine_forms() {
+    let home = Home::new();
+    fs::create_dir(home.join("root")).unwrap();
+    let condition =
+        json!({"name": ODD, "severity": "error", "since": "2026-11-30T08:00:00Z", "message": ODD, "hint": ODD});
+    let status = json!({
+        "state": "Failed", "reason": ODD, "node_id": ODD, "phase": "none", "roles": [ODD, "yes", "~", "1", ""],
+        "conditions": [condition], "running": true,
+    });
+    fs::write(home.join("root/last_state.json"), json!({"version": 1, "status": status}).to_string()).unwrap();
+    for line in [
+        "node status --root root",
+        "node status --root root -o wide",
+        "node status --root root --wait New --timeout 0s",
+    ] {
+        let shown = home.polis(line);
+        let text = format!("{}{}", shown.stdout, shown.stderr);
+        assert!(text.contains(r"\x1b[2J\x1b]0;evil\x07\x0d\x9b2J\u{202e}"), "{line}: {text:?}");
+        assert!(
+            !text.contains(|character: char| character.is_control() && !"\n\t".contains(character)),
+            "{line}: {text:?}"
+        );
+    }
+    let json = home.polis("node status --root root -o json").stdout;
+    let read: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&read["reason"], &read["roles"][0]), (&json!(ODD), &json!(ODD)));
+    let yaml = home.polis("node status --root root -o yaml").stdout;
+    let quoted = yaml.lines().find_map(|line| line.strip_prefix("reason: ")).unwrap();
+    assert_eq!(serde_json::from_str::<String>(quoted).unwrap(), ODD);
+    for text in [json, yaml] {
+        assert!(!text.contains(|character: char| character.is_control() && character != '\n'), "{text:?}");
+    }
+}
+
+#[test]
+fn a_pipe_in_the_place_of_a_file_keeps_nobody_waiting() {
+    let home = Home::new();
+    for directory in ["root", "dev"] {
+        fs::create_dir(home.join(directory)).unwrap();
+    }
+    for file in ["root/last_state.json", "dev/polis-dev.json"] {
+        assert!(Command::new("mkfifo").arg(home.join(file)).status().unwrap().success());
+    }
+    for line in ["node status --root root", "dev status --dir dev", "dev down --dir dev", "dev logs 1 --dir dev"] {
+        home.polis(line).fails(1, &["could not be read", "it is a pipe and no file"]);
+    }
 }

@@ -76,6 +76,8 @@ pub use crate::process::{
     UnexpectedExit,
 };
 pub use crate::report::{Metrics, NodeReport, State, Transition};
-pub use crate::runnable::{BoxError, Cancelled, Runnable, RunnableResult, SharedRunnable, is_cancellation, runnable};
+pub use crate::runnable::{
+    BoxError, Cancelled, Runnable, RunnableResult, SharedRunnable, is_cancellation, runnable, with_causes,
+};
 pub use crate::settings::Settings;
 pub use crate::supervisor::{Builder, Observer, ROOT_NAME, StillRunning, Supervisor};

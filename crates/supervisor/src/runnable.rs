@@ -81,8 +81,9 @@ pub fn is_cancellation(error: &(dyn Error + 'static)) -> bool {
     innermost.is::<Cancelled>()
 }
 
-/// An error with all its causes on one line.
-pub(crate) fn with_causes(error: &(dyn Error + 'static)) -> String {
+/// An error with all its causes on one line, for logs and conditions.
+#[must_use]
+pub fn with_causes(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(source) = next {

@@ -1,6 +1,7 @@
 //! What is to be started, and why it could not be.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -13,8 +14,9 @@ pub enum Output {
     Pipe,
 }
 
-/// A program to be started as a child process.
-#[derive(Clone, Debug)]
+/// A program to be started as a child process. `Debug` shows the names of the environment's variables and not their values,
+/// which may be secret.
+#[derive(Clone)]
 pub struct Command {
     /// Absolute path of the program. No search in `PATH`: what runs must not depend on an inherited environment.
     pub program: PathBuf,
@@ -28,6 +30,21 @@ pub struct Command {
     pub standard_output: Output,
     /// Where its standard error goes.
     pub standard_error: Output,
+}
+
+impl fmt::Debug for Command {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.environment.iter().map(|(name, _)| name).collect();
+        formatter
+            .debug_struct("Command")
+            .field("program", &self.program)
+            .field("arguments", &self.arguments)
+            .field("environment", &names)
+            .field("working_directory", &self.working_directory)
+            .field("standard_output", &self.standard_output)
+            .field("standard_error", &self.standard_error)
+            .finish()
+    }
 }
 
 /// Why a child process could not be started. No child is left behind in any of these cases.
@@ -89,5 +106,24 @@ impl SpawnError {
             | Self::Watch { program, .. }
             | Self::Spawner { program, .. } => program,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_shows_no_value_of_the_environment() {
+        let command = Command {
+            program: "/bin/true".into(),
+            arguments: Vec::new(),
+            environment: vec![("HTTPS_PROXY".into(), "http://polis:token@127.0.0.1:1".into())],
+            working_directory: None,
+            standard_output: Output::Discard,
+            standard_error: Output::Discard,
+        };
+        let text = format!("{command:?}");
+        assert!(text.contains("HTTPS_PROXY") && !text.contains("token"), "{text}");
     }
 }

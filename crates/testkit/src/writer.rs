@@ -100,7 +100,7 @@ async fn write(root: &Path, parameters: PathBuf, address: watch::Receiver<Option
     }));
     match manager.wait_finished().await {
         Outcome::Running(_) => {}
-        Outcome::Failed(failure) => panic!("the node has failed: {}", polis_manager::chain(&*failure)),
+        Outcome::Failed(failure) => panic!("the node has failed: {}", polis_supervisor::with_causes(&*failure)),
     }
     let (module, space) = NAMESPACE;
     let writes = manager.consensus_kv(module, space).expect("the names are valid").expect("the node is a member");
@@ -114,7 +114,7 @@ async fn write(root: &Path, parameters: PathBuf, address: watch::Receiver<Option
                 Err(KvError::Unavailable { .. } | KvError::NoLeader { .. } | KvError::OutcomeUnknown { .. }) => {
                     tokio::time::sleep(RETRY_PAUSE).await;
                 }
-                Err(error) => panic!("writing {number}: {}", polis_manager::chain(&error)),
+                Err(error) => panic!("writing {number}: {}", polis_supervisor::with_causes(&error)),
             }
         }
         let mut output = std::io::stdout();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::OutputFormat;
-use crate::duration;
+use crate::{address, duration};
 
 #[derive(Debug, Args)]
 #[command(
@@ -89,7 +89,7 @@ pub(crate) struct DevUpArguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) nodes: u32,
     /// Address of node 1; node N has the one that is N - 1 higher. Without it 127.0.0.2
-    #[arg(long, value_name = "IP")]
+    #[arg(long, value_name = "IP", value_parser = address::parse)]
     pub(crate) base_address: Option<IpAddr>,
     /// Protection of the nodes' data
     #[arg(long, value_enum, value_name = "POLICY", default_value_t)]

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use polis_control::NodeState;
 
 use super::OutputFormat;
-use crate::duration;
+use crate::{address, duration};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NodeCommand {
@@ -37,7 +37,7 @@ pub struct NodeRunOptions {
     #[arg(long, value_name = "FILE")]
     pub parameters: Option<PathBuf>,
     /// Address to serve on; without it that of the default route
-    #[arg(long, value_name = "IP")]
+    #[arg(long, value_name = "IP", value_parser = address::parse)]
     pub address: Option<IpAddr>,
     /// The etcd binary; without it the one in PATH
     #[arg(long, value_name = "PATH")]

@@ -1,6 +1,5 @@
 //! What was made in a directory, and which processes run.
 
-use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -9,12 +8,16 @@ use serde::{Deserialize, Serialize};
 
 use super::process::ProcessIdentity;
 use crate::atomic_file::{self, Existing};
+use crate::bounded_file;
 
 /// Name of the record in the cluster's directory.
 pub(super) const FILE: &str = "polis-dev.json";
 
 /// Version of the record that this code writes; a later one is not read.
 const VERSION: u32 = 1;
+
+/// Largest record that is read, in bytes: a node takes some two hundred. What is longer is cut, and so does not parse.
+const MAX_SIZE: u64 = 1 << 20;
 
 /// A cluster on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,7 +104,7 @@ pub(super) fn read(directory: &Path) -> Result<Option<Record>, ReadRecordError> 
     }
 
     let path = directory.join(FILE);
-    let bytes = match fs::read(&path) {
+    let bytes = match bounded_file::read(&path, MAX_SIZE) {
         Ok(bytes) => bytes,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(None);
@@ -131,6 +134,8 @@ pub(super) fn write(directory: &Path, record: &Record) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

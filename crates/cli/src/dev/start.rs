@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use polis_control::Status;
 use polis_identity::PublicKey;
-use polis_parameters::{ClusterDomain, Labels, Parameters, StoragePolicy, TpmMode};
+use polis_parameters::{ClusterDomain, Labels, Parameters, StoragePolicy, TpmMode, read_file};
 
 use super::address;
 use super::directory::Directory;
@@ -156,7 +156,7 @@ impl Node<'_> {
     /// Parameters that a node can use stay as they are: a node reads them in its first start only.
     fn prepare_parameters(&self, owner: &PublicKey) -> Result<(), Failure> {
         let path = self.directory.node_parameters(self.number);
-        if fs::read(&path).is_ok_and(|bytes| Parameters::parse(&bytes).is_ok()) {
+        if read_file(&path).is_ok_and(|bytes| Parameters::parse(&bytes).is_ok()) {
             return Ok(());
         }
         let (storage, tpm) = (StoragePolicy::NeedsInsecure, TpmMode::Disabled);

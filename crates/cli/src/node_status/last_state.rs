@@ -1,12 +1,14 @@
 //! The last state that a node wrote down.
 
 use std::fs;
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use polis_control::{LAST_STATE_FILE, LastState, MAX_LINE_LENGTH, Status};
 use serde::Deserialize;
+
+use crate::bounded_file;
 
 /// Why `last_state.json` says nothing.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +44,9 @@ pub(crate) fn read_last_state(root: &Path) -> Result<Option<Status>, ReadLastSta
     }
 
     let path = root.join(LAST_STATE_FILE);
-    let bytes = match read_bounded(&path) {
+    // What is longer than the longest status is cut and so does not parse.
+    let limit = u64::try_from(MAX_LINE_LENGTH).unwrap_or(u64::MAX);
+    let bytes = match bounded_file::read(&path, limit) {
         Ok(bytes) => bytes,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(None);
@@ -61,14 +65,6 @@ pub(crate) fn read_last_state(root: &Path) -> Result<Option<Status>, ReadLastSta
         Ok(last) => Ok(Some(Status { running: false, ..last.status })),
         Err(source) => Err(ReadLastStateError::Damaged { path, source }),
     }
-}
-
-/// Reads a file up to the length of the longest status; what is longer is cut and so does not parse.
-fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let limit = u64::try_from(MAX_LINE_LENGTH).unwrap_or(u64::MAX);
-    fs::File::open(path)?.take(limit).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 /// Tells whether `last_state.json` was written since it was last looked at: every write makes a new file.

@@ -39,7 +39,9 @@ pub(super) fn run(arguments: &BootstrapArguments) -> Result<ExitCode, Failure> {
         WriteOutputError::Differs { .. } => Failure::of(&error)
             .because_of("nothing was changed")
             .hint("write to another file, or replace this one with --force"),
-        WriteOutputError::Write { .. } => Failure::of(&error),
+        WriteOutputError::Write { .. } => {
+            Failure::of(&error).hint("check the path, its permissions and the room on its disk")
+        }
     })?;
     let what = match written {
         Written::New => "wrote",

@@ -69,11 +69,11 @@ impl Document {
                 ("bootstrap", Some(document), None, bootstrap_refusal(bootstrap))
             }
             ClusterParameters::Register(register) => {
-                let refusal = Some("registering with a cluster is not in this build");
+                let refusal = Some("registering with a cluster is not in this build".to_owned());
                 ("register", None, Some(RegisterDocument::new(message, register)), refusal)
             }
         };
-        let effect = match refusal {
+        let effect = match &refusal {
             Some(reason) => format!("refuses it: {reason}"),
             None => accepted_effect(faults, parameters.has_network_configuration),
         };
@@ -178,20 +178,13 @@ const fn tpm_name(mode: TpmMode) -> &'static str {
     }
 }
 
-/// Why a node of this build, which neither encrypts nor uses a TPM, does not take the parameters.
-const fn bootstrap_refusal(bootstrap: &Bootstrap) -> Option<&'static str> {
-    match (bootstrap.storage_policy, bootstrap.tpm_mode) {
-        (StoragePolicy::NeedsEncryption | StoragePolicy::NeedsEncryptionAndAuthentication, TpmMode::Required) => {
-            Some("encrypted storage and the use of a TPM are not in this build")
-        }
-        (
-            StoragePolicy::NeedsEncryption | StoragePolicy::NeedsEncryptionAndAuthentication,
-            TpmMode::BestEffort | TpmMode::Disabled,
-        ) => Some("encrypted storage is not in this build"),
-        (StoragePolicy::Permissive | StoragePolicy::NeedsInsecure, TpmMode::Required) => {
-            Some("the use of a TPM is not in this build")
-        }
-        (StoragePolicy::Permissive | StoragePolicy::NeedsInsecure, TpmMode::BestEffort | TpmMode::Disabled) => None,
+/// Why a node of this build does not take the parameters.
+fn bootstrap_refusal(bootstrap: &Bootstrap) -> Option<String> {
+    let unsupported: Vec<String> = bootstrap.unsupported().iter().map(ToString::to_string).collect();
+    match &unsupported[..] {
+        [] => None,
+        [one] => Some(format!("{one} is not in this build")),
+        several => Some(format!("{} are not in this build", several.join(" and "))),
     }
 }
 

@@ -2,6 +2,18 @@
 
 use std::io::IsTerminal;
 
+/// How a terminal is told of a colour: this, a code, and [`END`] (ECMA-48, SGR).
+const START: &str = "\x1b[";
+const END: &str = "m";
+
+/// The codes of what is used here.
+const PLAIN: &str = "0";
+const BOLD: &str = "1";
+const DIM: &str = "2";
+const RED: &str = "1;31";
+const GREEN: &str = "32";
+const YELLOW: &str = "33";
+
 /// Puts colour around text, or leaves it as it is.
 ///
 /// Colour is used on a terminal only, and never when `NO_COLOR` is set to anything (no-color.org).
@@ -15,6 +27,12 @@ impl Paint {
     #[cfg(test)]
     pub(crate) const fn plain() -> Self {
         Self { enabled: false }
+    }
+
+    /// Always colour.
+    #[cfg(test)]
+    pub(crate) const fn always() -> Self {
+        Self { enabled: true }
     }
 
     /// For text that goes to the standard output.
@@ -34,28 +52,41 @@ impl Paint {
     }
 
     pub(crate) fn bold(self, text: &str) -> String {
-        self.wrap("1", text)
+        self.wrap(BOLD, text)
     }
 
     pub(crate) fn dim(self, text: &str) -> String {
-        self.wrap("2", text)
+        self.wrap(DIM, text)
     }
 
     pub(crate) fn red(self, text: &str) -> String {
-        self.wrap("1;31", text)
+        self.wrap(RED, text)
     }
 
     pub(crate) fn green(self, text: &str) -> String {
-        self.wrap("32", text)
+        self.wrap(GREEN, text)
     }
 
     pub(crate) fn yellow(self, text: &str) -> String {
-        self.wrap("33", text)
+        self.wrap(YELLOW, text)
     }
 
     fn wrap(self, code: &str, text: &str) -> String {
-        if self.enabled && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+        if self.enabled && !text.is_empty() {
+            format!("{START}{code}{END}{text}{START}{PLAIN}{END}")
+        } else {
+            text.to_owned()
+        }
     }
+}
+
+/// What `text` begins with, if that is a colour of ours.
+pub(super) fn leading_colour(text: &str) -> Option<&str> {
+    let codes = text.strip_prefix(START)?;
+    let code = [PLAIN, BOLD, DIM, RED, GREEN, YELLOW]
+        .into_iter()
+        .find(|code| codes.strip_prefix(code).is_some_and(|rest| rest.starts_with(END)))?;
+    Some(&text[..START.len() + code.len() + END.len()])
 }
 
 /// Width of `text` on a terminal: colour takes no room. Texts of ours are one column per character.

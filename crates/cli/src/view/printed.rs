@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 
 use serde::Serialize;
 
-use super::yaml;
+use super::{safe, safe_json, yaml};
 use crate::arguments::OutputFormat;
 use crate::failure::Failure;
 
@@ -36,9 +36,9 @@ pub(crate) fn print_value<T: Serialize>(
     let json =
         || serde_json::to_value(value).map_err(|error| Failure::failed("the result has no JSON form").because(&error));
     match format {
-        OutputFormat::Table => print(&table(false)),
-        OutputFormat::Wide => print(&table(true)),
-        OutputFormat::Json => print(&format!("{:#}\n", json()?)),
+        OutputFormat::Table => print(&safe(&table(false))),
+        OutputFormat::Wide => print(&safe(&table(true))),
+        OutputFormat::Json => print(&safe_json(&format!("{:#}\n", json()?))),
         OutputFormat::Yaml => print(&yaml::render(&json()?)),
     }
 }

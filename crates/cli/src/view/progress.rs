@@ -2,6 +2,8 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
+use super::safe;
+
 /// Writes to the standard error, so that the result of a command stays alone on the standard output.
 #[derive(Debug)]
 pub(crate) struct Progress {
@@ -20,14 +22,14 @@ impl Progress {
     pub(crate) fn line(&mut self, text: &str) {
         self.clear();
         // Progress that nobody reads is not worth an error.
-        let _ = writeln!(std::io::stderr(), "{text}");
+        let _ = writeln!(std::io::stderr(), "{}", safe(text));
     }
 
     /// On a terminal, what is being waited for, until the next line.
     pub(crate) fn waiting(&mut self, text: &str) {
         if self.terminal {
             self.waiting = true;
-            let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
+            let _ = write!(std::io::stderr(), "\r\x1b[K{}", safe(text));
         }
     }
 

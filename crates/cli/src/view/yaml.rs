@@ -8,6 +8,8 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use super::safe_json;
+
 /// The value as a YAML document, ending with a line feed.
 pub(crate) fn render(value: &Value) -> String {
     let mut text = String::new();
@@ -93,7 +95,7 @@ fn string(text: &str) -> String {
     let plain = text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '/')
         && text.chars().all(|character| character.is_ascii_alphanumeric() || "-_./".contains(character))
         && !WORDS.contains(&text.to_ascii_lowercase().as_str());
-    if plain { text.to_owned() } else { Value::from(text).to_string() }
+    if plain { text.to_owned() } else { safe_json(&Value::from(text).to_string()).into_owned() }
 }
 
 #[cfg(test)]

@@ -130,7 +130,11 @@ async fn connect(socket: &Path) -> io::Result<UnixStream> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::UnixListener;
+
     use super::*;
+    use crate::client::Namespaced;
 
     #[tokio::test]
     async fn a_socket_is_reached_whatever_the_length_of_its_path() {
@@ -146,5 +150,39 @@ mod tests {
             let _listener = std::os::unix::net::UnixListener::bind(listen).unwrap();
             connect(&socket).await.unwrap();
         }
+    }
+
+    /// What the server of a test waits for before it hangs up: bytes that stand in the body of the request as they are.
+    const MARK: &str = "a mark that no header has";
+
+    /// Takes one connection, and hangs up once the whole of a request with [`MARK`] in it was received.
+    async fn hang_up_on_the_request(listener: UnixListener) {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut received = Vec::new();
+        while !received.windows(MARK.len()).any(|part| part == MARK.as_bytes()) {
+            assert_ne!(stream.read_buf(&mut received).await.unwrap(), 0, "the client hung up first");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_silence_means_depends_on_what_was_asked_and_on_whether_it_was() {
+        let directory = tempfile::tempdir().unwrap();
+        let listen = |name: &str| {
+            let socket = directory.path().join(name);
+            (UnixListener::bind(&socket).unwrap(), Namespaced::root(Connection::new(socket)))
+        };
+        let (listener, kv) = listen("change");
+        let (outcome, ()) = tokio::join!(kv.put("test/put", "key", MARK), hang_up_on_the_request(listener));
+        assert!(matches!(outcome, Err(KvError::OutcomeUnknown { .. })), "{outcome:?}");
+
+        let (listener, kv) = listen("read");
+        let (outcome, ()) = tokio::join!(kv.get(MARK), hang_up_on_the_request(listener));
+        assert!(matches!(outcome, Err(KvError::Unavailable { .. })), "{outcome:?}");
+
+        // A change that could not be sent was not made.
+        let (listener, kv) = listen("nobody");
+        drop(listener);
+        let outcome = kv.put("test/put", "key", MARK).await;
+        assert!(matches!(outcome, Err(KvError::Unavailable { .. })), "{outcome:?}");
     }
 }

@@ -108,7 +108,7 @@ async fn half_done_states_are_no_hindrance() {
     node.stop().await;
 
     // The same first start again, with the data that are there: nothing is founded anew.
-    fs::remove_dir_all(&ephemeral).unwrap();
+    fs::remove_dir_all(ephemeral.parent().unwrap()).unwrap();
     node.found();
     let second = node.ready().await;
     assert_eq!(second.member_id, first.member_id);
@@ -120,14 +120,20 @@ async fn half_done_states_are_no_hindrance() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_without_its_data_is_not_started() {
-    let mut node = Node::new();
-    PeerPki::load_or_found(&node.layout.data.etcd.credentials, &node.key).unwrap();
-    node.restart();
-    let message = node.wait_condition("consensus-data-missing").await;
-    assert!(message.contains(&*node.layout.data.etcd.data.full_path().to_string_lossy()), "{message}");
-    assert_eq!(node.consensus().status().borrow().phase, Phase::Down);
-    node.stop().await;
-    assert!(!node.layout.data.etcd.data.full_path().join("member/wal").exists(), "nothing was founded");
+    // Whichever of the directories is the one that is gone.
+    for gone in ["member/wal", "member", ""] {
+        let mut node = Node::new();
+        PeerPki::load_or_found(&node.layout.data.etcd.credentials, &node.key).unwrap();
+        let data = node.layout.data.etcd.data.full_path();
+        fs::create_dir_all(data.join("member/wal")).unwrap();
+        fs::remove_dir_all(data.join(gone)).unwrap();
+        node.restart();
+        let message = node.wait_condition("consensus-data-missing").await;
+        assert!(message.contains(&*data.to_string_lossy()), "{gone:?}: {message}");
+        assert_eq!(node.consensus().status().borrow().phase, Phase::Down);
+        node.stop().await;
+        assert!(!data.join("member/wal").exists(), "{gone:?}: nothing was founded");
+    }
 }
 
 #[test]

@@ -4,7 +4,6 @@ use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use etcd_client::{AlarmAction, AlarmType};
 use polis_consensus::{EtcdBinary, KvError, PEER_PORT, Phase};
@@ -155,7 +154,6 @@ async fn conditions_of_a_start_end_with_the_member() {
     node.found();
     node.wait_condition("consensus-port-taken").await;
     let conditions = node.harness().conditions().clone();
-    tokio::time::sleep(Duration::from_millis(10)).await;
     node.stop().await;
     assert_eq!(conditions.snapshot(), []);
 }

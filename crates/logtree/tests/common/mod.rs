@@ -1,7 +1,6 @@
 //! What the tests of this crate share.
 
-// Each test binary uses its own part of this.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test binary uses a part of this")]
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};

@@ -178,7 +178,7 @@ impl Life {
         match &self.outcome {
             None => format!("stuck, with conditions {:?}", self.conditions),
             Some(Outcome::Running(node)) => format!("Running as {}", node.id),
-            Some(Outcome::Failed(failure)) => format!("Failed: {}", polis_manager::chain(&**failure)),
+            Some(Outcome::Failed(failure)) => format!("Failed: {}", polis_supervisor::with_causes(&**failure)),
         }
     }
 }

@@ -2,4 +2,5 @@
 
 mod common;
 mod manager;
+mod parameter_source;
 mod power_cut;

@@ -1,7 +1,5 @@
 //! The Manager as others see it: its states, its waiters, its accessors, and that it survives its own death.
 
-
-
 use std::sync::Arc;
 
 use crate::common::{Acknowledged, ParametersFile, SimulatedConsensus, live, manager};
@@ -84,7 +82,9 @@ async fn a_manager_that_dies_goes_on_in_the_state_that_it_had() {
 async fn a_failed_manager_stays_failed_and_is_done() {
     let (manager, supervisor) = start(nowhere(), 0);
     assert!(matches!(manager.wait_finished().await, Outcome::Failed(_)));
-    let done = |reports: &[polis_supervisor::NodeReport]| reports.iter().all(|report| report.state == polis_supervisor::State::Done);
+    let done = |reports: &[polis_supervisor::NodeReport]| {
+        reports.iter().all(|report| report.state == polis_supervisor::State::Done)
+    };
     supervisor.observer().wait_until(done).await;
     assert_eq!(manager.state(), State::Failed);
     supervisor.shutdown().await.unwrap();

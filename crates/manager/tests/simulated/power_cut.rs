@@ -2,8 +2,6 @@
 //! node comes back as the same node of the same cluster, with every write that was acknowledged. And each sync in the code
 //! is needed for that: without any one of them, this test fails.
 
-
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -45,9 +43,10 @@ impl<'a> Promises<'a> {
         // The keys of an intent are used once it is durable: written by this life, or found and settled by it.
         let durable = [directory_sync("journal/intent"), directory_sync("journal/load")];
         let position = |wanted: SyncSite| {
-            life.recording.operations.iter().position(
-                |operation| matches!(operation, Operation::Sync { site, .. } if *site == wanted),
-            )
+            life.recording
+                .operations
+                .iter()
+                .position(|operation| matches!(operation, Operation::Sync { site, .. } if *site == wanted))
         };
         let identity_from = durable.into_iter().find_map(position).map(|position| offset + position + 1);
         Self { life, recording, offset, identity_from }
@@ -164,7 +163,8 @@ fn a_power_cut_during_the_start_after_a_kill_takes_nothing_either() {
     let [first, _] = whole_lives(&file);
     let lives = lives_after_a_kill(&first, &file);
     // All of them take minutes: each run tries some, and a soak all.
-    let (every, skipped) = if soak() { (1, 0) } else { (KILLS_TRIED_IN, usize::try_from(std::process::id()).unwrap() % KILLS_TRIED_IN) };
+    let (every, skipped) =
+        if soak() { (1, 0) } else { (KILLS_TRIED_IN, usize::try_from(std::process::id()).unwrap() % KILLS_TRIED_IN) };
     println!("every {every}th kill of {}, from the {skipped}th on", lives.len());
     let mut checked = 0;
     for (life, recording, offset) in lives.into_iter().skip(skipped).step_by(every) {

@@ -2,12 +2,15 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use polis_control::NodeState;
 use polis_testkit::checks::OnDisk;
+use polis_testkit::host::PATIENCE;
 use polis_testkit::processes;
 use polis_testkit::refusal::{Says, has_condition, refused};
 use polis_testkit::scripted::ScriptedEtcd;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{Place, kill_etcd};
 
@@ -120,8 +123,8 @@ fn hanging_at_start() {
     has_condition(&status, "consensus-etcd-hanging", says);
     assert_eq!(status.state, NodeState::CreatingCluster);
     etcd.behave_well();
-    let process = rustix::process::Pid::from_raw(i32::try_from(hanging).unwrap()).unwrap();
-    rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
+    let process = Pid::from_raw(i32::try_from(hanging).unwrap()).unwrap();
+    kill_process(process, Signal::KILL).unwrap();
     place.runs_well(node, &OnDisk { node_id: status.node_id, ..OnDisk::default() });
 }
 
@@ -143,4 +146,29 @@ fn taken_away_from_a_running_node() {
     has_condition(&status, "consensus-etcd-unusable", says);
     etcd.behave_well();
     place.runs_well(node, &OnDisk { node_id: before.node_id, ..OnDisk::default() });
+}
+
+#[test]
+fn a_node_is_stopped_in_order_while_it_still_asks_for_the_version() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let place = Place::new();
+        let (etcd, asked) = (place.host.directory().join("silent"), place.host.directory().join("asked"));
+        let script = format!("#!/bin/sh\n: >'{}'\nexec /bin/sleep 600\n", asked.display());
+        // A program that any thread has open for writing cannot be run, so another process writes it.
+        let write = ["-c", "printf %s \"$0\" >\"$1\" && chmod 700 \"$1\"", &script];
+        assert!(std::process::Command::new("/bin/sh").args(write).arg(&etcd).status().unwrap().success());
+        let mut command = place.host.command_with_etcd(&etcd);
+        command.arg("--parameters").arg(&place.parameters);
+        let mut node = place.host.spawn(command);
+        let patience = Instant::now() + PATIENCE;
+        while !asked.exists() {
+            assert!(Instant::now() < patience, "etcd is not asked: {}", node.log());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let id = i32::try_from(node.id()).ok().and_then(Pid::from_raw).unwrap();
+        kill_process(id, signal).unwrap();
+        assert_eq!(node.wait_exit().code(), Some(0), "{}", node.log());
+        assert!(!place.root().exists());
+        processes::wait_until_gone(place.host.directory()).unwrap();
+    }
 }

@@ -10,13 +10,16 @@
 //! | address not on this machine, a port that is taken | `network` |
 //! | etcd dying at start or hanging | `etcd` |
 //! | one generation torn, disk full, write permission lost | `healing`, `space`, `permission` |
+//! | standard error that nobody reads; clients that stay | `output`, `clients` |
 
 #![forbid(unsafe_code)]
 
+mod clients;
 mod disk;
 mod etcd;
 mod healing;
 mod network;
+mod output;
 mod parameters;
 mod permission;
 mod root;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::Command;
 
 use polis_testkit::confined::without_powers;
 use polis_testkit::refusal::{Says, refused};
@@ -79,6 +80,28 @@ fn not_readable() {
     fs::remove_file(&place.parameters).unwrap();
     fs::create_dir(&place.parameters).unwrap();
     refused(&place.host, place.command(), 1, Says { why: "Is a directory", ..says });
+}
+
+#[test]
+fn a_pipe() {
+    let place = Place::new();
+    fs::remove_file(&place.parameters).unwrap();
+    let made = Command::new("mkfifo").arg(&place.parameters).status().unwrap();
+    assert!(made.success());
+    // Nobody ever writes to it, so a node that opens it waits for ever.
+    let says = Says {
+        what: "cannot be read",
+        place: &place.parameters,
+        why: "it is a pipe",
+        next: "hint: check the path and its permissions",
+    };
+    refused(&place.host, place.command(), 1, says);
+    assert!(!place.root().exists());
+    // In the place where an image brings them.
+    let esp = place.root().join("esp/polis");
+    fs::create_dir_all(&esp).unwrap();
+    fs::rename(&place.parameters, esp.join("parameters.pb")).unwrap();
+    refused(&place.host, place.host.command(), 1, Says { place: &esp.join("parameters.pb"), ..says });
 }
 
 #[test]

@@ -6,10 +6,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use polis_control::{LAST_STATE_FILE, NodeState, Status};
-use polis_testkit::NodeProcess;
 use polis_testkit::checks::{self, OnDisk};
 use polis_testkit::confined::without_powers;
 use polis_testkit::refusal::{Says, has_condition};
+use polis_testkit::{NodeProcess, processes};
 
 use crate::{Place, kill_etcd, wait_last_state};
 
@@ -142,4 +142,37 @@ fn of_the_data_of_etcd() {
         "permission denied",
         "The log of etcd says more",
     );
+}
+
+/// Every mode below a directory, with its path, that is not for its user alone, or not for its user to read and write.
+fn odd_modes(directory: &Path) -> Vec<String> {
+    let mut odd = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let entry = entry.unwrap();
+        // What etcd is just replacing.
+        let Ok(data) = entry.metadata() else { continue };
+        let mode = data.permissions().mode() & 0o777;
+        if mode & 0o077 != 0 || mode & 0o600 != 0o600 {
+            odd.push(format!("{mode:o} {}", entry.path().display()));
+        }
+        if data.is_dir() {
+            odd.extend(odd_modes(&entry.path()));
+        }
+    }
+    odd
+}
+
+#[test]
+fn the_mask_for_new_files_of_whoever_starts_it_does_not_matter() {
+    for mask in ["0000", "0777"] {
+        let place = Place::new();
+        let mut command = processes::bound_to_test(Path::new("/bin/sh"));
+        command.args(["-c", "umask $0 && exec \"$@\"", mask]);
+        let node = without_powers(place.command());
+        command.arg(node.get_program()).args(node.get_args());
+        let mut node = place.host.spawn(command);
+        node.wait_state(NodeState::Running);
+        assert_eq!(odd_modes(&place.root()), Vec::<String>::new(), "with the mask {mask}");
+        assert!(node.stop().success());
+    }
 }

@@ -45,8 +45,8 @@ impl fmt::Debug for OutputSink {
 }
 
 /// A process to be started. It gets no standard input and a process group of its own, and inherits nothing: its
-/// environment is what is said here and nothing else.
-#[derive(Debug)]
+/// environment is what is said here and nothing else. `Debug` shows the names of its variables and not their values, which may
+/// be secret.
 pub struct ProcessSpec {
     /// Absolute path of the program.
     pub program: PathBuf,
@@ -64,6 +64,23 @@ pub struct ProcessSpec {
     pub standard_output: OutputSink,
     /// Where its standard error goes; into the log by default.
     pub standard_error: OutputSink,
+}
+
+impl fmt::Debug for ProcessSpec {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.environment.iter().map(|(name, _)| name).collect();
+        formatter
+            .debug_struct("ProcessSpec")
+            .field("program", &self.program)
+            .field("arguments", &self.arguments)
+            .field("environment", &names)
+            .field("working_directory", &self.working_directory)
+            .field("stop_signal", &self.stop_signal)
+            .field("stop_deadline", &self.stop_deadline)
+            .field("standard_output", &self.standard_output)
+            .field("standard_error", &self.standard_error)
+            .finish()
+    }
 }
 
 impl ProcessSpec {
@@ -101,5 +118,17 @@ impl ProcessSpec {
     pub fn variable(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.environment.push((name.into(), value.into()));
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_shows_no_value_of_the_environment() {
+        let text =
+            format!("{:?}", ProcessSpec::new("/bin/true").variable("HTTPS_PROXY", "http://polis:token@127.0.0.1:1"));
+        assert!(text.contains("HTTPS_PROXY") && !text.contains("token"), "{text}");
     }
 }

@@ -205,17 +205,20 @@ pub(crate) const POLICY: Policy = Policy {
         },
     ],
     banned: &[
-        Ban { package: "openssl", reason: "the TLS provider is ring, and two of them would be one too many" },
+        Ban {
+            package: "openssl",
+            reason: "TLS, where it is needed, is ring's, and two providers would be one too many",
+        },
         Ban {
             package: "openssl-sys",
-            reason: "the TLS provider is ring, and this one needs a C library of the system",
+            reason: "TLS, where it is needed, is ring's, and this one needs a C library of the system",
         },
-        Ban { package: "native-tls", reason: "the TLS provider is ring" },
+        Ban { package: "native-tls", reason: "TLS, where it is needed, is ring's" },
         Ban {
             package: "aws-lc-rs",
-            reason: "the TLS provider is ring; a default feature of some other crate brings this one",
+            reason: "TLS, where it is needed, is ring's; a default feature of some other crate brings this one",
         },
-        Ban { package: "aws-lc-sys", reason: "the TLS provider is ring; this one compiles C for a minute" },
+        Ban { package: "aws-lc-sys", reason: "TLS, where it is needed, is ring's; this one compiles C for a minute" },
         Ban { package: "sharks", reason: "RUSTSEC-2024-0398: shares are biased; never mended" },
         Ban { package: "fatfs", reason: "writes directories that fsck.vfat reports as damaged" },
         Ban { package: "async-std", reason: "the runtime is tokio" },
