@@ -178,18 +178,25 @@ async fn wait(manager: &Manager<EtcdProvider>, stop: &mut StopSignals) {
 struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
+    /// The terminal that the node was started from was closed.
+    hangup: Signal,
 }
 
 impl StopSignals {
     fn listen() -> Result<Self, RunError> {
         let listen = |kind| signal(kind).map_err(RunError::Signals);
-        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            hangup: listen(SignalKind::hangup())?,
+        })
     }
 
     /// Waits for one of them and gives its name.
     async fn received(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
+            _ = self.hangup.recv() => "SIGHUP",
             _ = self.interrupt.recv() => "SIGINT",
         }
     }

@@ -150,7 +150,7 @@ fn taken_away_from_a_running_node() {
 
 #[test]
 fn a_node_is_stopped_in_order_while_it_still_asks_for_the_version() {
-    for signal in [Signal::TERM, Signal::INT] {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let place = Place::new();
         let (etcd, asked) = (place.host.directory().join("silent"), place.host.directory().join("asked"));
         let script = format!("#!/bin/sh\n: >'{}'\nexec /bin/sleep 600\n", asked.display());
