@@ -77,6 +77,7 @@ fn start(command: Command) -> Result<ChildProcess, SpawnError> {
     unsafe {
         builder.pre_exec(move || {
             die_with_parent(parent)?;
+            take_all_signals();
             inherit_nothing()
         });
     }
@@ -120,6 +121,17 @@ fn die_with_parent(parent: u32) -> io::Result<()> {
         Ok(())
     } else {
         Err(io::Error::from_raw_os_error(rustix::io::Errno::SRCH.raw_os_error()))
+    }
+}
+
+/// Runs in the child before exec: no signal stays ignored because whoever started this process ignored it, as a shell does with
+/// SIGINT for what it runs in the background, and `nohup` with SIGHUP. A child that ignores its stop signal would only end by
+/// SIGKILL, and a shell cannot even take back what it has inherited so.
+fn take_all_signals() {
+    for signal in 1..=libc::SIGRTMAX() {
+        // SAFETY: the default action is no pointer to code. The call fails for the signals whose action nobody can change, and
+        // those that the C library keeps for itself; then all is as it should be.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
 }
 

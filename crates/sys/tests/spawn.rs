@@ -105,3 +105,32 @@ fn what_cannot_be_started_leaves_nothing() {
     nowhere.working_directory = Some("/does/not/exist".into());
     assert!(matches!(start(nowhere), Err(SpawnError::WorkingDirectory { .. })));
 }
+
+/// Signals that a process ignores, as the kernel lists them.
+fn ignored(process: u32) -> u64 {
+    let status = read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    u64::from_str_radix(line.trim(), 16).unwrap()
+}
+
+#[test]
+fn a_child_ignores_no_signal_because_its_parent_was_told_to() {
+    const IN_THE_BACKGROUND: &str = "POLIS_TEST_IN_THE_BACKGROUND";
+    if std::env::var_os(IN_THE_BACKGROUND).is_some() {
+        let interrupt = 1 << (Signal::INT.as_raw() - 1);
+        assert_ne!(ignored(std::process::id()) & interrupt, 0, "this process was told to ignore SIGINT");
+        let child = start(command("/bin/sleep", &["1000"])).unwrap();
+        // Signals 32 and 33 are the C library's own: what somebody did about those cannot be taken back through it.
+        assert_eq!(ignored(child.id()) & !(0b11 << 31), 0);
+        return;
+    }
+    // This test again, as a shell that ignores signals starts it.
+    let again = std::process::Command::new("/bin/sh")
+        .args(["-c", "trap '' HUP INT QUIT; exec \"$0\" \"$@\""])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "a_child_ignores_no_signal_because_its_parent_was_told_to"])
+        .env(IN_THE_BACKGROUND, "1")
+        .output()
+        .unwrap();
+    assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stdout));
+}
