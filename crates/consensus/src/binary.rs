@@ -52,8 +52,8 @@ struct Stamp {
 pub enum EtcdBinaryError {
     /// There is none.
     #[error(
-        "etcd is missing: {place}. Polis runs it as a child. Run `scripts/setup run`, which unpacks it, or install the \
-         Debian package etcd-server, or name one with --etcd PATH"
+        "etcd is missing: {place}. Polis runs it as a child. In a checkout of Polis, `scripts/setup run` unpacks it: then \
+         pass --etcd target/tools/etcd/usr/bin/etcd. Or install the Debian package etcd-server"
     )]
     Missing {
         /// Where it was looked for.

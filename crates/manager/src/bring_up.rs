@@ -51,7 +51,6 @@ impl<C: ConsensusProvider> Inner<C> {
             .await?;
         let description = self.settings.data.describe();
         if let Some(warning) = description.warning {
-            tracing::warn!(backend = description.backend, "{warning}");
             context.conditions().raise("storage-insecure", Severity::Warning, warning, STORAGE_INSECURE_HINT);
         }
         Ok(())

@@ -192,9 +192,6 @@ fn report_labels(context: &Context, bootstrap: &Bootstrap) {
         return;
     }
     let faults: Vec<String> = bootstrap.label_faults.iter().map(ToString::to_string).collect();
-    for fault in &faults {
-        tracing::warn!(fault, "a label of this node is left out");
-    }
     context.conditions().raise(
         "labels-left-out",
         Severity::Warning,

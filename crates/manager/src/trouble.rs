@@ -75,7 +75,6 @@ where
         let outcome = context.unless_cancelled(operation()).await?;
         let now = match &outcome {
             Err(Trouble::Curable { condition, message, hint }) => {
-                tracing::warn!(condition, message, "this step cannot be done yet; it is tried again");
                 context.conditions().raise(condition, Severity::Error, message.clone(), *hint);
                 Some(*condition)
             }

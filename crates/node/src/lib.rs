@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod condition_log;
 mod console;
 mod control;
 mod last_state;

@@ -23,7 +23,7 @@ use crate::console::Console;
 use crate::options::Options;
 use crate::run_error::RunError;
 use crate::status::Sources;
-use crate::{control, last_state};
+use crate::{condition_log, control, last_state};
 
 /// Threads that run the node. The work is waiting for disks, etcd and the network; a second thread is there so that one
 /// that is busy does not keep the others from answering.
@@ -135,6 +135,7 @@ impl Parts {
             let watched = watched.clone();
             move |context| control::serve(context, root.clone(), watched.clone())
         })?;
+        context.run("conditions", condition_log::keep)?;
         context.run("network", network.runnable())?;
         prepare_lasting(&context, &layout).await?;
         context.run("last-state", move |context| {

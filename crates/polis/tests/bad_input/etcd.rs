@@ -24,7 +24,7 @@ fn missing() {
         what: "there is no etcd that it can run",
         place: &nowhere,
         why: "etcd is missing: there is no file",
-        next: "Run `scripts/setup run`, which unpacks it, or install the Debian package etcd-server",
+        next: "then pass --etcd target/tools/etcd/usr/bin/etcd. Or install the Debian package etcd-server",
     };
     refused(&place.host, command, 2, says);
     // Not named, and not in PATH.
