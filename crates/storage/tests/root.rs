@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::thread::CapabilitySet;
 
@@ -24,8 +25,18 @@ fn an_absent_root_is_made_for_the_node_alone() {
     assert_eq!(root.disk().list(&DiskPath::root()).unwrap(), Vec::<String>::new(), "the lock leaves no file");
 }
 
+/// A child that another test starts has every open file of this process between its fork and its exec, locks with them; so
+/// what looks at the end of a lock and what starts processes take turns.
+static FORKING: Mutex<()> = Mutex::new(());
+
+/// The turn of one test. A test that has failed in its turn does not fail the others.
+fn turn() -> MutexGuard<'static, ()> {
+    FORKING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[test]
 fn a_root_is_held_once_in_a_process_and_as_long_as_its_disk() {
+    let _turn = turn();
     let directory = tempfile::tempdir().unwrap();
     let root = RootDirectory::open(directory.path()).unwrap();
     let disk = root.disk();
@@ -47,6 +58,7 @@ fn a_root_is_held_against_other_processes_until_the_holder_is_killed() {
         std::io::stdin().read_line(&mut String::new()).unwrap();
         return;
     }
+    let _turn = turn();
     let directory = tempfile::tempdir().unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "a_root_is_held_against_other_processes_until_the_holder_is_killed", "--nocapture"])
