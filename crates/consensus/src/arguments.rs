@@ -138,6 +138,7 @@ pub(crate) fn environment(proxy: String) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timing::Pace;
 
     fn member() -> MemberArguments {
         MemberArguments {
@@ -189,7 +190,7 @@ mod tests {
         let mut member = member();
         assert_eq!(flag(&member, "--heartbeat-interval").unwrap(), "10");
         assert_eq!(flag(&member, "--election-timeout").unwrap(), "50");
-        member.timing = Timing::Network;
+        member.timing = Timing::Network(Pace::Far);
         assert_eq!(flag(&member, "--heartbeat-interval").unwrap(), "100");
         assert_eq!(flag(&member, "--election-timeout").unwrap(), "1000");
         let (before, after) =

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use polis_sys::{Command, Output};
+use polis_sys::{Command, Importance, Output};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
@@ -197,6 +197,7 @@ async fn ask(path: &Path) -> Result<Version, BoxError> {
         working_directory: None,
         standard_output: Output::Pipe,
         standard_error: Output::Discard,
+        importance: Importance::default(),
     };
     polis_sys::spawn(command, |child| {
         // Nobody listens when the caller has gone away; the child is killed by being dropped.

@@ -3,10 +3,12 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
-use polis_identity::{NodeId, PeerAddress, PublicKey};
+use polis_identity::{NodeId, PeerAddress, PublicKey, RevocationList};
 use polis_storage::{Disk, Layout};
 use polis_supervisor::{Context, Runnable, RunnableResult};
 use tokio::sync::watch;
@@ -16,10 +18,19 @@ use crate::binary::EtcdBinary;
 use crate::client::{Connection, NameError, Namespaced};
 use crate::dialer::{Dialer, PeerMap};
 use crate::health::Child;
-use crate::membership::Membership;
+use crate::membership::{Membership, MembershipError};
 use crate::pki::PeerPki;
+use crate::probe::Prober;
+use crate::raft_progress::CatchUp;
+use crate::revocations::{self, ReplaceRevocationsError};
+use crate::round_trip;
 use crate::status::{Member, Status};
+use crate::survey::{self, Survey};
 use crate::timing::Timing;
+use crate::version::Version;
+
+/// Longest text of etcd's metrics that is taken. With nine members it has some 150 KiB.
+const MAX_METRICS: u64 = 8 << 20;
 
 /// Everything that a member is made of.
 pub struct Configuration {
@@ -36,7 +47,8 @@ pub struct Configuration {
     pub disk: Arc<dyn Disk>,
     /// What to do when the data directory is empty.
     pub start: Start,
-    /// Raft timing to begin with.
+    /// Raft timing to begin with: [`Timing::Alone`] for the only member of its cluster, else [`Timing::Network`], whose pace
+    /// is only what to assume while nothing is measured. Which of the two was right is found out from the members later.
     pub timing: Timing,
 }
 
@@ -67,7 +79,8 @@ pub(crate) struct Inner {
     pub(crate) etcd: EtcdBinary,
     pub(crate) name: NodeId,
     pub(crate) identity_address: Ipv6Addr,
-    pub(crate) pki: PeerPki,
+    pub(crate) pki: Mutex<PeerPki>,
+    pub(crate) prober: Prober,
     pub(crate) address: watch::Receiver<Option<IpAddr>>,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) layout: Layout,
@@ -75,6 +88,8 @@ pub(crate) struct Inner {
     pub(crate) ephemeral_path: PathBuf,
     pub(crate) start: Start,
     pub(crate) timing: watch::Sender<Timing>,
+    /// The pace was measured once, or set.
+    pub(crate) is_paced: AtomicBool,
     pub(crate) peers: watch::Sender<PeerMap>,
     pub(crate) dialer: Dialer,
     pub(crate) connection: Connection,
@@ -103,7 +118,8 @@ impl Consensus {
             etcd,
             name: NodeId::of(&public_key),
             identity_address: PeerAddress::of(&public_key).ip(),
-            pki,
+            prober: Prober::new(&pki),
+            pki: Mutex::new(pki),
             address,
             data_path,
             ephemeral_path,
@@ -111,6 +127,7 @@ impl Consensus {
             layout,
             start,
             timing: watch::Sender::new(timing),
+            is_paced: AtomicBool::new(false),
             dialer: Dialer::bind(peers.subscribe())?,
             peers,
             membership: Membership::new(connection.clone()),
@@ -170,8 +187,59 @@ impl Consensus {
         });
     }
 
+    /// How every member is at this moment, by its own answer.
+    ///
+    /// # Errors
+    ///
+    /// When the list of members cannot be read.
+    pub async fn survey(&self) -> Result<Survey, MembershipError> {
+        survey::survey(&self.0).await
+    }
+
+    /// How far the learner with this id of etcd is. Only the leader knows, and only if its etcd tells: `None` is unknown. Much
+    /// cheaper than a survey.
+    pub async fn catch_up(&self, id: u64) -> Option<CatchUp> {
+        survey::progress(&self.0).await?.of(id)
+    }
+
+    /// Whether the etcd of `member` answers at this moment: its version.
+    ///
+    /// # Errors
+    ///
+    /// When it does not answer within [`SURVEY_DEADLINE`](crate::SURVEY_DEADLINE), with the reason.
+    pub async fn probe(&self, member: &Member) -> Result<Version, BoxError> {
+        survey::probe(&self.0, member).await
+    }
+
+    /// Measures how long a packet takes to the machine at `address` and back, within `deadline`; `None` when it does not
+    /// answer.
+    pub async fn round_trip(&self, address: IpAddr, deadline: Duration) -> Option<Duration> {
+        round_trip::measure(address, deadline).await
+    }
+
+    /// Tells etcd of another list of revocations, which counts from the next connection of a peer on. An older one than
+    /// is known is ignored. It is not kept: the caller stores it with the credentials, and tells it again after a start.
+    /// Blocks for a moment.
+    ///
+    /// # Errors
+    ///
+    /// When the list is none of this cluster's peers, or cannot be written.
+    pub fn replace_revocations(&self, list: RevocationList) -> Result<(), ReplaceRevocationsError> {
+        revocations::replace(&self.0, list)
+    }
+
+    /// etcd's own metrics, in the text form of Prometheus.
+    ///
+    /// # Errors
+    ///
+    /// When etcd does not answer.
+    pub async fn etcd_metrics(&self) -> std::io::Result<Vec<u8>> {
+        self.0.connection.get("/metrics", MAX_METRICS).await
+    }
+
     /// Changes the raft timing. etcd is stopped in order and started again with it; clients see a short outage.
     pub fn set_timing(&self, timing: Timing) {
+        self.0.is_paced.store(true, Ordering::Relaxed);
         self.0.timing.send_if_modified(|known| std::mem::replace(known, timing) != timing);
     }
 }
@@ -191,6 +259,10 @@ impl Runnable for Consensus {
             })?;
             let observed = Arc::clone(&inner);
             context.run("observer", move |context: Context| crate::observer::run(Arc::clone(&observed), context))?;
+            let paced = Arc::clone(&inner);
+            context.run("pacer", move |context: Context| crate::pacer::run(Arc::clone(&paced), context))?;
+            let full = Arc::clone(&inner);
+            context.run("space", move |context: Context| crate::space::run(Arc::clone(&full), context))?;
             context
                 .run("member", move |context: Context| crate::member::run(Arc::clone(&inner), log.clone(), context))?;
             context.healthy();

@@ -37,6 +37,8 @@ pub(crate) struct Child {
     pub(crate) run: Option<Run>,
     /// Counts lines that hint at a change.
     pub(crate) hints: u64,
+    /// The last run has ended because the cluster has removed this member.
+    pub(crate) removed: bool,
 }
 
 /// One run of etcd.
@@ -47,18 +49,31 @@ pub(crate) struct Run {
     pub(crate) started: Instant,
     /// It has said that it serves clients.
     pub(crate) serving: bool,
+    /// It has said that it serves other members.
+    pub(crate) serving_peers: bool,
     /// Since when it has been looking for a leader, by its log.
     pub(crate) electing_since: Option<Instant>,
     /// When it has last complained about a full disk.
     pub(crate) no_space_at: Option<Instant>,
     /// It has answered a check.
     pub(crate) has_answered: bool,
+    /// It has said that the cluster has removed this member.
+    pub(crate) removed: bool,
 }
 
 impl Run {
     /// A run of which nothing is known yet.
     pub(crate) const fn new(started: Instant) -> Self {
-        Self { process_id: None, started, serving: false, electing_since: None, no_space_at: None, has_answered: false }
+        Self {
+            process_id: None,
+            started,
+            serving: false,
+            serving_peers: false,
+            electing_since: None,
+            no_space_at: None,
+            has_answered: false,
+            removed: false,
+        }
     }
 }
 
@@ -66,6 +81,7 @@ impl Run {
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) member_id: u64,
+    pub(crate) cluster_id: u64,
     pub(crate) is_learner: bool,
     /// 0 is none.
     pub(crate) leader: u64,
@@ -130,7 +146,8 @@ impl Health {
     ) -> Verdict {
         self.enter(child);
         let Some(run) = &child.run else {
-            return Verdict { phase: Phase::Down, faults: self.disk_full(data).into_iter().collect(), again_at: None };
+            let phase = if child.removed { Phase::Removed } else { Phase::Down };
+            return Verdict { phase, faults: self.disk_full(data).into_iter().collect(), again_at: None };
         };
         if let Some(Some(answer)) = checked {
             self.members = match (&answer.members, self.members.take()) {
@@ -248,9 +265,11 @@ impl Health {
         match self.answer() {
             Some(answer) => {
                 status.member_id = Some(answer.member_id);
+                status.cluster_id = Some(answer.cluster_id);
                 status.is_learner = answer.is_learner;
                 status.leader = (answer.leader != 0).then_some(answer.leader);
                 status.raft_term = answer.raft_term;
+                status.no_space = answer.no_space;
                 if let Some((members, ..)) = &self.members {
                     status.members.clone_from(members);
                 }
@@ -274,6 +293,7 @@ mod tests {
     fn answer() -> Answer {
         Answer {
             member_id: OWN,
+            cluster_id: 9,
             is_learner: false,
             leader: OWN,
             raft_term: 2,
@@ -285,7 +305,7 @@ mod tests {
 
     fn child(started: Instant) -> Child {
         let run = Run { process_id: Some(7), serving: true, ..Run::new(started) };
-        Child { run: Some(run), hints: 0 }
+        Child { run: Some(run), hints: 0, removed: false }
     }
 
     fn names(verdict: &Verdict) -> Vec<&'static str> {
@@ -408,6 +428,13 @@ mod tests {
         assert_eq!((verdict.phase, names(&verdict)), (Phase::Ready, vec!["consensus-disk-full"]));
         let verdict = health.observe(began + DISK_FULL_FOR, &child, Some(Some(answer())), "/data");
         assert_eq!((verdict.phase, names(&verdict)), (Phase::Ready, vec![]));
+    }
+
+    #[test]
+    fn a_member_that_was_removed_is_not_only_down() {
+        let removed = Child { removed: true, ..Child::default() };
+        let verdict = Health::default().observe(Instant::now(), &removed, None, "/data");
+        assert_eq!((verdict.phase, names(&verdict), verdict.again_at), (Phase::Removed, vec![], None));
     }
 
     #[test]

@@ -40,8 +40,14 @@
 //!   [`CHECK_INTERVAL`]. There is no other timer while nothing happens.
 //! - **Changes.** Every call that changes something in etcd goes through one function and names its call site, so that a test can
 //!   end the process exactly before or after it.
-//! - **Timing.** A member alone elects itself after 0.1 s; members over a network wait longer ([`Timing`]). etcd is restarted
-//!   for a new timing or address; the state of the node does not change by that.
+//! - **Timing.** A member alone elects itself after 0.1 s; members over a network wait longer ([`Timing`]), in a pace that follows
+//!   from round trips and syncs that were measured. etcd is restarted for a new timing or address; the state of the node does
+//!   not change by that. The only member of a cluster is told so after a restart, and does not wait for others.
+//! - **Answers.** [`Consensus::survey`] asks each member at its peer port, at this moment and as a member, whether it is alive,
+//!   and the leader's etcd how far it is. Nothing else is proof enough for a decision about the quorum.
+//! - **Room.** At its quota etcd refuses every write; room is made by itself where that is possible.
+//! - **Removal.** A member that the cluster has removed ends for good ([`Phase::Removed`]). Its data are put away with
+//!   [`set_aside`], after which the node may join anew.
 //!
 //! This crate knows nothing of nodes' roles and of what is stored. It does not decide whether a change of members is safe.
 
@@ -54,13 +60,25 @@ mod consensus;
 mod dialer;
 mod fault;
 mod health;
+mod histogram;
+mod http;
 mod log_line;
 mod member;
 mod membership;
+mod nudge;
 mod observer;
+mod pacer;
 mod peer_url;
 mod pki;
+mod preparation;
+mod probe;
+mod raft_progress;
+mod revocations;
+mod round_trip;
+mod set_aside;
+mod space;
 mod status;
+mod survey;
 mod timing;
 mod version;
 mod wal;
@@ -74,10 +92,14 @@ pub use consensus::{Configuration, Consensus, FetchMembers, Start};
 pub use dialer::{Dialer, PeerMap};
 pub use health::{CHECK_INTERVAL, HANGING_AFTER, LEADERLESS_AFTER};
 pub use membership::{Membership, MembershipError};
-pub use peer_url::PEER_PORT;
+pub use peer_url::{PEER_PORT, parse_peer_url, peer_url};
 pub use pki::{InvalidPeerPki, PeerPki, PeerPkiError};
+pub use raft_progress::CatchUp;
+pub use revocations::ReplaceRevocationsError;
+pub use set_aside::set_aside;
 pub use status::{Member, Phase, Status};
-pub use timing::Timing;
+pub use survey::{MAX_LAG, SURVEY_DEADLINE, Survey, SurveyedMember};
+pub use timing::{Pace, Timing};
 pub use version::{Reason, Version};
 
 /// Any error, as a cause.

@@ -11,6 +11,8 @@ use serde_json::Value;
 pub(crate) enum Hint {
     /// The client socket is served, or is about to be.
     Serving,
+    /// The peer port is served.
+    ServingPeers,
     /// A leader was elected.
     Elected,
     /// This member looks for a leader.
@@ -19,6 +21,8 @@ pub(crate) enum Hint {
     Changed,
     /// The disk is full.
     NoSpace,
+    /// The cluster has removed this member.
+    Removed,
     /// Something that people want to see when etcd has died: an error, or a line that is no JSON (usage, panics).
     Complaint,
     /// Nothing that this crate acts on.
@@ -28,6 +32,9 @@ pub(crate) enum Hint {
 /// Beginnings of messages with which etcd 3.4 to 3.6 announces that clients are served.
 const SERVING: [&str; 3] =
     ["ready to serve client requests", "serving client traffic insecurely", "serving client traffic securely"];
+
+/// Beginning of the message with which etcd 3.4 to 3.6 announce that they serve other members.
+const SERVING_PEERS: &str = "serving peer traffic";
 
 /// Parts of messages with which raft announces that there is a leader.
 const ELECTED: [&str; 1] = ["elected leader"];
@@ -52,11 +59,17 @@ const CHANGED: [&str; 10] = [
 /// Text of the system call's error on a full disk. etcd's own quota is told by its alarm.
 const NO_SPACE: &str = "no space left on device";
 
+/// What etcd 3.4 to 3.6 say before they end because their member was removed.
+const REMOVED: &str = "permanently removed from the cluster";
+
 /// Classifies one line.
 #[must_use]
 pub(crate) fn classify(line: &str) -> Hint {
     if line.contains(NO_SPACE) {
         return Hint::NoSpace;
+    }
+    if line.contains(REMOVED) {
+        return Hint::Removed;
     }
     let Ok(Value::Object(fields)) = serde_json::from_str(line) else {
         return if line.trim().is_empty() || is_of_stack(line) { Hint::Nothing } else { Hint::Complaint };
@@ -67,6 +80,8 @@ pub(crate) fn classify(line: &str) -> Hint {
         Hint::Complaint
     } else if SERVING.iter().any(|start| message.starts_with(start)) {
         Hint::Serving
+    } else if message.starts_with(SERVING_PEERS) {
+        Hint::ServingPeers
     } else if ELECTED.iter().any(|part| message.contains(part)) {
         Hint::Elected
     } else if ELECTING.iter().any(|part| message.contains(part)) {
@@ -108,6 +123,7 @@ mod tests {
         for (line, expected) in [
             (info("serving client traffic insecurely; this is strongly discouraged!"), Hint::Serving),
             (info("ready to serve client requests"), Hint::Serving),
+            (info("serving peer traffic"), Hint::ServingPeers),
             (info("raft.node: 10e3 elected leader 10e3 at term 2"), Hint::Elected),
             (info("raft.node: 10e3 lost leader 10e3 at term 2"), Hint::Electing),
             (info("10e3 is starting a new election at term 2"), Hint::Electing),
@@ -120,6 +136,11 @@ mod tests {
             ("panic: runtime error".to_owned(), Hint::Complaint),
             ("2026-11-30 06:45:26.422503 W | pkg/fileutil: check file permission".to_owned(), Hint::Complaint),
             (r#"{"level":"fatal","msg":"write wal: no space left on device"}"#.to_owned(), Hint::NoSpace),
+            (
+                r#"{"level":"warn","msg":"server error","error":"the member has been permanently removed from the cluster"}"#
+                    .to_owned(),
+                Hint::Removed,
+            ),
             ("[1, 2]".to_owned(), Hint::Complaint),
             (String::new(), Hint::Nothing),
             ("goroutine 1 [running]:".to_owned(), Hint::Nothing),

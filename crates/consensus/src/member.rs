@@ -1,14 +1,15 @@
 //! The runnable around the etcd process: prepares what it needs, starts it, reads its log, stops it in order.
 
-use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use polis_logtree::{Line, Logger, parse};
-use polis_storage::{Action, DIRECTORY_MODE, DiskError, durable};
-use polis_supervisor::{Context, ExitStatus, OutputSink, Process, ProcessSpec, RunnableResult, with_causes};
+use polis_supervisor::{
+    Context, ExitStatus, Importance, OutputSink, Process, ProcessSpec, RunnableResult, with_causes,
+};
 use tokio::time::{Instant, sleep};
 
 use crate::BoxError;
@@ -17,15 +18,24 @@ use crate::consensus::{Inner, Start};
 use crate::fault::{ADDRESS_NOT_HERE, ALL_CONDITIONS, DATA_MISSING, ETCD_UNUSABLE, Fault, PORT_TAKEN};
 use crate::health::Run;
 use crate::log_line::{Hint, classify, complaint};
-use crate::peer_url::PEER_PORT;
+use crate::nudge::nudge;
+use crate::preparation::{MEMBER_DIRECTORY, prepare_files, probe};
+use crate::round_trip;
 use crate::status::Phase;
-use crate::timing::Timing;
+use crate::timing::{Pace, Timing};
 use crate::version::Version;
-use crate::wal;
 
-/// How long etcd gets to stop in order. A leader hands over in a fraction of it; a transfer that cannot succeed, as when all
-/// members stop at once, would take 7 s, and etcd loses nothing when it is killed.
-const STOP_DEADLINE: Duration = Duration::from_millis(1500);
+/// How long etcd gets to stop in order. A leader hands over in a few round trips; a transfer that cannot succeed, as when all
+/// members stop at once, would take 7 s, and etcd loses nothing when it is killed: what it has acknowledged is on disk.
+const STOP_DEADLINE: Duration = Duration::from_millis(400);
+
+/// etcd matters more than what else runs on the machine, the node's own process included: without it the node is none, and
+/// what it has promised it has promised to others. A little above the lowest, which is for what must never be killed.
+const IMPORTANCE: Importance = Importance { out_of_memory_score: Some(-900), disk_level: Some(0) };
+
+/// How long the first start waits for the answers of other members' machines. One that is farther, or down, is found out about
+/// while it runs.
+const MEASURING_DEADLINE: Duration = Duration::from_millis(100);
 
 /// First pause before a port or an address is tried again; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -39,18 +49,9 @@ const KEPT_COMPLAINTS: usize = 5;
 /// Characters of a complaint that are kept.
 const KEPT_COMPLAINT_LENGTH: usize = 300;
 
-/// Directory in etcd's data directory in which it keeps everything.
-const MEMBER_DIRECTORY: &str = "member";
-
 /// etcd could not be started, or has ended.
 #[derive(Debug, thiserror::Error)]
 enum MemberError {
-    #[error("cannot prepare the directory {directory} for etcd")]
-    Prepare {
-        directory: String,
-        #[source]
-        source: DiskError,
-    },
     #[error("the data of this member are not in {0}")]
     DataMissing(String),
     #[error("cannot get the current list of members, without which etcd cannot join")]
@@ -93,12 +94,24 @@ impl Running<'_> {
             let initial_cluster = self.initial_cluster().await?;
             let timing = *self.inner.timing.borrow();
             let process = self.start(version, initial_cluster, listen, timing).await?;
-            match self.watch(&process, listen, timing).await {
+            let inner = Arc::clone(self.inner);
+            let nudged = async {
+                nudge(&inner, listen, version).await;
+                std::future::pending().await
+            };
+            let end = tokio::select! {
+                end = self.watch(&process, listen, timing) => end,
+                never = nudged => never,
+            };
+            match end {
                 Ok(End::Renew) => {
                     process.stop().await;
                     self.inner.take_down();
                 }
                 Ok(End::Died(status)) => {
+                    if self.inner.was_removed() {
+                        return self.stay_removed().await;
+                    }
                     self.explain_death(status);
                     return Err(MemberError::Ended { process_id: process.id(), status }.into());
                 }
@@ -114,9 +127,14 @@ impl Running<'_> {
     /// the same time.
     async fn prepare(&self) -> Result<Version, BoxError> {
         let inner = Arc::clone(self.inner);
-        let prepared =
-            async { tokio::join!(self.inner.etcd.verify(), self.context.blocking(move || prepare_files(&inner))) };
-        let (version, files) = self.context.unless_cancelled(prepared).await?;
+        let prepared = async {
+            tokio::join!(
+                self.inner.etcd.verify(),
+                self.context.blocking(move || prepare_files(&inner)),
+                self.inner.measure_pace()
+            )
+        };
+        let (version, files, ()) = self.context.unless_cancelled(prepared).await?;
         let outcome = version.map_err(BoxError::from).and_then(|version| {
             files.map_err(BoxError::from)?;
             Ok(version)
@@ -216,6 +234,7 @@ impl Running<'_> {
         }
         spec.working_directory = Some(inner.ephemeral_path.clone());
         spec.stop_deadline = STOP_DEADLINE;
+        spec.importance = IMPORTANCE;
         spec.standard_output = self.lines(started);
         spec.standard_error = self.lines(started);
         let process = self.context.process(spec).await.inspect_err(|error| {
@@ -269,6 +288,20 @@ impl Running<'_> {
         }
     }
 
+    /// The member is gone for good; etcd is not started again. What follows is for others to decide.
+    async fn stay_removed(&mut self) -> RunnableResult {
+        self.inner.child.send_modify(|child| (child.run, child.removed) = (None, true));
+        self.inner.status.send_modify(|status| {
+            (status.phase, status.process_id, status.leader) = (Phase::Removed, None, None);
+        });
+        tracing::warn!("the cluster has removed this member; etcd has ended and is not started again");
+        if !self.healthy {
+            self.healthy = true;
+            self.context.healthy();
+        }
+        Err(self.context.cancelled().await.into())
+    }
+
     fn explain_death(&self, status: ExitStatus) {
         let had_answered = self.inner.child.borrow().run.as_ref().is_some_and(|run| run.has_answered);
         if had_answered {
@@ -284,14 +317,37 @@ impl Running<'_> {
 }
 
 impl Inner {
+    /// Before the first start: finds out how far the others are, if there are others.
+    async fn measure_pace(&self) {
+        if !self.timing.borrow().is_network() || self.is_paced.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let mut peers = self.peers.borrow().clone();
+        peers.remove(&self.identity_address);
+        if let Some(round_trip) = round_trip::farthest(&self.prober, &peers, MEASURING_DEADLINE).await {
+            let measured = Timing::Network(Pace::of(round_trip, Duration::ZERO));
+            self.timing
+                .send_if_modified(|timing| timing.is_network() && std::mem::replace(timing, measured) != measured);
+        }
+    }
+
+    /// Whether etcd has said in its last run that the cluster has removed this member.
+    fn was_removed(&self) -> bool {
+        self.child.borrow().run.as_ref().is_some_and(|run| run.removed)
+    }
+
     /// Says that etcd does not run.
     fn take_down(&self) {
         self.child.send_modify(|child| child.run = None);
         // The observer may be gone already, and what it found out about the last run no longer counts.
         self.status.send_if_modified(|status| {
-            let changed = status.phase != Phase::Down;
+            // Removed is final, also when the runnable ends.
+            let changed = !matches!(status.phase, Phase::Down | Phase::Removed);
+            if !changed {
+                return false;
+            }
             (status.phase, status.process_id, status.leader) = (Phase::Down, None, None);
-            changed
+            true
         });
     }
 
@@ -303,12 +359,14 @@ impl Inner {
                 self.complain(line);
                 self.update_run(started, |run| run.no_space_at = Some(Instant::now()));
             }
+            Hint::ServingPeers => self.update_run(started, |run| run.serving_peers = true),
             Hint::Serving => self.update_run(started, |run| run.serving = true),
             Hint::Elected => self.update_run(started, |run| run.electing_since = None),
             Hint::Electing => self.update_run(started, |run| {
                 run.electing_since.get_or_insert_with(Instant::now);
             }),
             Hint::Changed => self.update_run(started, |_| {}),
+            Hint::Removed => self.update_run(started, |run| run.removed = true),
         }
     }
 
@@ -330,56 +388,5 @@ impl Inner {
             complaints.pop_front();
         }
         complaints.push_back(complaint(line).chars().take(KEPT_COMPLAINT_LENGTH).collect());
-    }
-}
-
-/// Everything on disk that etcd needs. Idempotent.
-fn prepare_files(inner: &Inner) -> Result<(), MemberError> {
-    let failed = |directory: &std::path::Path, source: DiskError| MemberError::Prepare {
-        directory: directory.display().to_string(),
-        source,
-    };
-    let data = inner.layout.data.etcd.data.path();
-    let member = data.child(MEMBER_DIRECTORY).expect("the name is one that is allowed");
-    let directories = || -> Result<(), DiskError> {
-        if matches!(inner.start, Start::Found) && !has_worked(inner)? {
-            // An etcd that was killed while it founded the cluster cannot go on from what it has left. Nobody was told of
-            // it. That it is gone becomes durable with the directory.
-            inner.disk.clear_directory(data)?;
-        }
-        if matches!(inner.start, Start::Existing) && inner.disk.metadata(data)?.is_none() {
-            // Nothing is made in the place of what is missing; `initial_cluster` says so.
-            return Ok(());
-        }
-        // etcd makes this directory itself, but leaves its name to luck when the power fails: what it has acknowledged
-        // would be gone with it.
-        durable::create_directory(&*inner.disk, "etcd/member-directory", &member, DIRECTORY_MODE)
-    };
-    directories().map_err(|error| failed(&inner.data_path, error))?;
-    // Nothing in here needs to outlast a power cut.
-    let ephemeral = || -> Result<(), DiskError> {
-        // Somebody who tidies up may have taken all of it away since the start.
-        inner.layout.ephemeral.directory.create_ephemeral()?;
-        let ephemeral = &inner.layout.ephemeral.consensus;
-        ephemeral.directory.create_ephemeral()?;
-        // An etcd that was killed leaves its socket, and the next one does not start while it is there.
-        ephemeral.client_socket.remove()?;
-        inner.pki.write_pem_files(ephemeral)
-    };
-    ephemeral().map_err(|error| failed(&inner.ephemeral_path, error))
-}
-
-/// Whether etcd has ever begun to work with the data that are there.
-fn has_worked(inner: &Inner) -> Result<bool, DiskError> {
-    let path = inner.data_path.join(MEMBER_DIRECTORY).join("wal");
-    wal::has_hard_state(&path).map_err(|source| DiskError { action: Action::Read, path, source })
-}
-
-/// What stands in the way of etcd listening on `address`: etcd itself would only exit.
-fn probe(address: IpAddr) -> Option<Fault> {
-    match TcpListener::bind(SocketAddr::new(address, PEER_PORT)) {
-        Ok(_) => None,
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Some(Fault::PortTaken(address)),
-        Err(error) => Some(Fault::AddressNotHere { address, reason: error.to_string() }),
     }
 }

@@ -145,6 +145,20 @@ impl Membership {
         Ok(Member::list(removed.0.members))
     }
 
+    /// Removes the member with this id of etcd: for one that is on no node. One that is not there is no error.
+    ///
+    /// # Errors
+    ///
+    /// When etcd does not do it.
+    pub async fn remove_member(&self, site: &'static str, id: u64) -> Result<Vec<Member>, MembershipError> {
+        if self.members().await?.iter().any(|member| member.id == id) {
+            let mut cluster = self.connection.client().cluster_client();
+            let removed = change(site, cluster.member_remove(id)).await?;
+            return Ok(Member::list(removed.0.members));
+        }
+        self.members().await
+    }
+
     /// Hands leadership over to the member of the node with `key`. Only the leader can.
     ///
     /// # Errors
@@ -152,8 +166,13 @@ impl Membership {
     /// [`MembershipError::NotTheLeader`] when this member does not lead.
     pub async fn move_leader(&self, site: &'static str, key: &PublicKey) -> Result<(), MembershipError> {
         let member = self.find(key).await?;
+        self.move_leader_to(site, member.id).await
+    }
+
+    /// The same, to the member with this id.
+    pub(crate) async fn move_leader_to(&self, site: &'static str, id: u64) -> Result<(), MembershipError> {
         let mut maintenance = self.connection.client().maintenance_client();
-        match change(site, maintenance.move_leader(member.id)).await {
+        match change(site, maintenance.move_leader(id)).await {
             Ok(_) => Ok(()),
             Err(error) if says(&error, NOT_THE_LEADER) => Err(MembershipError::NotTheLeader),
             Err(error) => Err(error.into()),

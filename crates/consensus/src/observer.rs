@@ -68,6 +68,7 @@ async fn check(inner: &Inner, health: &Health, child: &Child) -> Option<Answer> 
     let status = status.ok()?.0;
     Some(Answer {
         member_id: status.header.as_ref().map_or(0, |header| header.member_id),
+        cluster_id: status.header.as_ref().map_or(0, |header| header.cluster_id),
         is_learner: status.is_learner,
         leader: status.leader,
         raft_term: status.raft_term,
@@ -120,5 +121,6 @@ fn note(before: Phase, now: Phase) {
         Phase::Hanging => tracing::warn!("etcd does not answer"),
         Phase::Starting => tracing::info!("etcd is starting"),
         Phase::Down => tracing::info!("etcd is down (it was {before:?})"),
+        Phase::Removed => tracing::info!("the member was removed from the cluster"),
     }
 }

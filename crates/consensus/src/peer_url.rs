@@ -5,6 +5,19 @@ use std::net::{Ipv6Addr, SocketAddrV6};
 /// Port on which members speak with each other (metropolis.md J.1).
 pub const PEER_PORT: u16 = 7834;
 
+/// The peer URL of the member with this identity address (`PeerAddress` of its node's key): what the role of a consensus
+/// member lists.
+#[must_use]
+pub fn peer_url(identity_address: Ipv6Addr) -> String {
+    format(identity_address)
+}
+
+/// The identity address in a peer URL; `None` for a URL that Polis has not made.
+#[must_use]
+pub fn parse_peer_url(url: &str) -> Option<Ipv6Addr> {
+    parse(url)
+}
+
 /// The peer URL of the member with this identity address, `https://[ULA]:7834`.
 pub(crate) fn format(identity_address: Ipv6Addr) -> String {
     format!("https://[{identity_address}]:{PEER_PORT}")

@@ -190,6 +190,17 @@ impl PeerPki {
         &self.certificate
     }
 
+    /// The same with another list of revocations: what a member keeps after it was told of a newer one.
+    #[must_use]
+    pub fn with_revocations(self, revocations: RevocationList) -> Self {
+        Self { revocations, ..self }
+    }
+
+    /// The member's private key, PKCS#8 DER.
+    pub(crate) fn key_der(&self) -> impl std::ops::Deref<Target = Vec<u8>> {
+        self.key.pkcs8_der()
+    }
+
     /// Writes the PEM files that etcd reads, over any that are there. They need not be durable: they are written again
     /// at each start.
     pub(crate) fn write_pem_files(&self, files: &EphemeralConsensus) -> Result<(), DiskError> {

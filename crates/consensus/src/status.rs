@@ -21,6 +21,8 @@ pub struct Status {
     pub timing: Timing,
     /// Id of this member, as etcd says it; known once it has answered.
     pub member_id: Option<u64>,
+    /// Id of the cluster, as etcd says it; known once it has answered. Polis has another one of its own.
+    pub cluster_id: Option<u64>,
     /// Whether this member is one that learns: it has no vote yet.
     pub is_learner: bool,
     /// Member that leads; `None` when there is none, or it is not known.
@@ -29,6 +31,9 @@ pub struct Status {
     pub raft_term: u64,
     /// The members, as this one knows them, ordered by id.
     pub members: Vec<Member>,
+    /// etcd's database has reached its quota, here or elsewhere: it takes no writes. Room is made by itself where that is
+    /// possible.
+    pub no_space: bool,
 }
 
 /// What the member of this node is doing.
@@ -46,6 +51,9 @@ pub enum Phase {
     Ready,
     /// etcd runs and does not answer, for longer than it should.
     Hanging,
+    /// The cluster has removed this member for good. etcd has ended and is not started again: its data are to be set aside
+    /// ([`set_aside`](crate::set_aside)), after which the node may join anew.
+    Removed,
 }
 
 impl Status {
@@ -57,10 +65,12 @@ impl Status {
             version: None,
             timing,
             member_id: None,
+            cluster_id: None,
             is_learner: false,
             leader: None,
             raft_term: 0,
             members: Vec::new(),
+            no_space: false,
         }
     }
 

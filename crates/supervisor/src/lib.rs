@@ -72,8 +72,8 @@ pub use crate::core::{MAX_CHILDREN, MAX_DEPTH, MAX_RUNNABLES, RESTART_WINDOW, RE
 pub use crate::driver::{DOES_NOT_STOP, RESTARTS_OFTEN};
 pub use crate::name::{MAX_NAME_LENGTH, is_valid_name};
 pub use crate::process::{
-    ExitStatus, MAX_LINE_LENGTH, OutputSink, PROCESS_STOP_DEADLINE, Process, ProcessSpec, Signal, SpawnError,
-    UnexpectedExit,
+    ExitStatus, Importance, MAX_LINE_LENGTH, OutputSink, PROCESS_STOP_DEADLINE, Process, ProcessSpec, Signal,
+    SpawnError, UnexpectedExit,
 };
 pub use crate::report::{Metrics, NodeReport, State, Transition};
 pub use crate::runnable::{

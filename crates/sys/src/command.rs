@@ -14,6 +14,16 @@ pub enum Output {
     Pipe,
 }
 
+/// How much a child matters to the kernel when memory or the disk is short. What this process is not allowed to give is
+/// left as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Importance {
+    /// From -1000 (never killed for memory) to 1000 (killed first); `None` as this process. To lower it needs a privilege.
+    pub out_of_memory_score: Option<i16>,
+    /// Level of its disk accesses in the class of ordinary ones, from 0 (first) to 7 (last); `None` as this process.
+    pub disk_level: Option<u8>,
+}
+
 /// A program to be started as a child process. `Debug` shows the names of the environment's variables and not their values,
 /// which may be secret.
 #[derive(Clone)]
@@ -30,6 +40,8 @@ pub struct Command {
     pub standard_output: Output,
     /// Where its standard error goes.
     pub standard_error: Output,
+    /// How much it matters.
+    pub importance: Importance,
 }
 
 impl fmt::Debug for Command {
@@ -43,6 +55,7 @@ impl fmt::Debug for Command {
             .field("working_directory", &self.working_directory)
             .field("standard_output", &self.standard_output)
             .field("standard_error", &self.standard_error)
+            .field("importance", &self.importance)
             .finish()
     }
 }
@@ -122,6 +135,7 @@ mod tests {
             working_directory: None,
             standard_output: Output::Discard,
             standard_error: Output::Discard,
+            importance: Importance::default(),
         };
         let text = format!("{command:?}");
         assert!(text.contains("HTTPS_PROXY") && !text.contains("token"), "{text}");

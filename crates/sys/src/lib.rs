@@ -18,7 +18,7 @@ mod reaper;
 mod spawner;
 
 pub use child::ChildProcess;
-pub use command::{Command, Output, SpawnError};
+pub use command::{Command, Importance, Output, SpawnError};
 pub use exit_status::{ExitStatus, signal_name};
 pub use rustix::process::Signal;
 pub use spawner::spawn;

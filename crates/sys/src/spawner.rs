@@ -9,10 +9,11 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, set_parent_process_death_signal};
 
 use crate::child::ChildProcess;
-use crate::command::{Command, Output, SpawnError};
+use crate::command::{Command, Importance, Output, SpawnError};
 
 /// Requests that wait for the spawner. Making a process takes about a millisecond, and a node has a handful.
 const QUEUE: usize = 256;
@@ -72,12 +73,16 @@ fn start(command: Command) -> Result<ChildProcess, SpawnError> {
         .stdout(stdio(command.standard_output))
         .stderr(stdio(command.standard_error));
     let parent = process::id();
+    let importance = command.importance;
+    // Written before the fork, as what makes text may allocate.
+    let score = importance.out_of_memory_score.map(|score| score.to_string());
     // SAFETY: between fork and exec only async-signal-safe work is allowed. The closure makes system calls and builds
     // errors from numbers: it neither allocates nor takes a lock.
     unsafe {
         builder.pre_exec(move || {
             die_with_parent(parent)?;
             take_all_signals();
+            matter(importance, score.as_deref());
             inherit_nothing()
         });
     }
@@ -132,6 +137,25 @@ fn take_all_signals() {
         // SAFETY: the default action is no pointer to code. The call fails for the signals whose action nobody can change, and
         // those that the C library keeps for itself; then all is as it should be.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
+/// Runs in the child before exec, as threads inherit it: how much the child matters. What is not allowed stays as it was.
+fn matter(importance: Importance, score: Option<&str>) {
+    if let Some(level) = importance.disk_level {
+        // Constants of the kernel (ioprio_set(2)) that the C library does not name.
+        const OF_PROCESS: libc::c_int = 1;
+        const BEST_EFFORT: libc::c_int = 2;
+        const CLASS_SHIFT: libc::c_int = 13;
+        let this_process: libc::c_int = 0;
+        let priority = BEST_EFFORT << CLASS_SHIFT | libc::c_int::from(level);
+        // SAFETY: the call takes numbers only.
+        unsafe { libc::syscall(libc::SYS_ioprio_set, OF_PROCESS, this_process, priority) };
+    }
+    if let Some(score) = score
+        && let Ok(file) = rustix::fs::open(c"/proc/self/oom_score_adj", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
+    {
+        let _ = rustix::io::write(&file, score.as_bytes());
     }
 }
 

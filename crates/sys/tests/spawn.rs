@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polis_sys::{ChildProcess, Command, ExitStatus, Output, Signal, SpawnError, spawn};
+use polis_sys::{ChildProcess, Command, ExitStatus, Importance, Output, Signal, SpawnError, spawn};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -19,6 +19,7 @@ fn command(program: &str, arguments: &[&str]) -> Command {
         working_directory: None,
         standard_output: Output::Discard,
         standard_error: Output::Discard,
+        importance: Importance::default(),
     }
 }
 
@@ -133,4 +134,18 @@ fn a_child_ignores_no_signal_because_its_parent_was_told_to() {
         .output()
         .unwrap();
     assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stdout));
+}
+
+#[test]
+fn a_child_and_its_threads_matter_as_much_as_is_said() {
+    // `ionice` says what it has inherited from the child, as its threads do.
+    let mut command = command("/bin/sh", &["-c", "cat /proc/self/oom_score_adj; ionice"]);
+    command.standard_output = Output::Pipe;
+    command.importance = Importance { out_of_memory_score: Some(700), disk_level: Some(1) };
+    command.environment = vec![("PATH".into(), "/usr/bin:/bin".into())];
+    let mut child = start(command).unwrap();
+    let output = std::fs::File::from(child.take_standard_output().unwrap());
+    let output = std::io::read_to_string(output).unwrap();
+    assert!(wait(&mut child).is_success());
+    assert_eq!(output, "700\nbest-effort: prio 1\n");
 }

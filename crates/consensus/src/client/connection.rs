@@ -6,16 +6,19 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{Channel, Client, ConnectOptions, KvClient, WatchClient};
 use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 use tonic::transport::Endpoint;
 
 use super::error::{Effect, KvError, classify};
+use crate::http;
 
 /// How long a call may take. etcd itself gives up after 5 s and two election timeouts, 7 s with network timing, and then
 /// says why; only an etcd that hangs makes a caller wait for longer than that.
@@ -37,15 +40,18 @@ const MAX_SOCKET_PATH: usize = 107;
 pub(crate) struct Connection {
     with_leader: Client,
     local: Client,
+    socket: Arc<PathBuf>,
 }
 
 impl Connection {
     /// Prepares a connection to `socket`. Call it within a tokio runtime.
     pub(crate) fn new(socket: PathBuf) -> Self {
+        let socket = Arc::new(socket);
+        let path = Arc::clone(&socket);
         // The address is not used: the connector knows where to go.
         let channel =
             Endpoint::from_static("http://etcd.local").connect_with_connector_lazy(tower::service_fn(move |_| {
-                let socket = socket.clone();
+                let socket = Arc::clone(&path);
                 async move { connect(&socket).await.map(TokioIo::new) }
             }));
         let client = |require_leader| {
@@ -55,7 +61,13 @@ impl Connection {
                 .and_then(Result::ok)
                 .expect("without a user there is nobody to log in, so nothing is asked and nothing can fail")
         };
-        Self { with_leader: client(true), local: client(false) }
+        Self { with_leader: client(true), local: client(false), socket }
+    }
+
+    /// What etcd answers over HTTP, at most `limit` bytes of it.
+    pub(crate) async fn get(&self, path: &str, limit: u64) -> io::Result<Vec<u8>> {
+        let asked = async { http::get(connect(&self.socket).await?, path, limit).await };
+        timeout(CALL_DEADLINE, asked).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 
     /// Everything, for calls that need a quorum: refused at once while the cluster has no leader.
@@ -85,27 +97,44 @@ impl Connection {
 }
 
 /// A call that only reads, with its deadline.
-pub(crate) async fn read<T>(call: impl Future<Output = Result<T, etcd_client::Error>>) -> Result<T, KvError> {
-    within_deadline(call, Effect::Read).await
+///
+/// Calls are boxed: a call of a gRPC client is a future of tens of kilobytes, which would be a part of every future around it.
+pub(crate) fn read<'a, T: Send + 'a>(
+    call: impl Future<Output = Result<T, etcd_client::Error>> + Send + 'a,
+) -> BoxFuture<'a, Result<T, KvError>> {
+    within_deadline(call, CALL_DEADLINE, Effect::Read).boxed()
 }
 
 /// A call that changes something: the only way to one in Polis, so that every change has a fault point before and after
 /// it, named by its call site.
-pub(crate) async fn change<T>(
+pub(crate) fn change<'a, T: Send + 'a>(
     site: &'static str,
-    call: impl Future<Output = Result<T, etcd_client::Error>>,
-) -> Result<T, KvError> {
-    polis_fault::point(site, "before");
-    let outcome = within_deadline(call, Effect::Change).await;
-    polis_fault::point(site, "after");
-    outcome
+    call: impl Future<Output = Result<T, etcd_client::Error>> + Send + 'a,
+) -> BoxFuture<'a, Result<T, KvError>> {
+    change_within(site, CALL_DEADLINE, call)
+}
+
+/// The same for a call that may take longer.
+pub(crate) fn change_within<'a, T: Send + 'a>(
+    site: &'static str,
+    deadline: Duration,
+    call: impl Future<Output = Result<T, etcd_client::Error>> + Send + 'a,
+) -> BoxFuture<'a, Result<T, KvError>> {
+    async move {
+        polis_fault::point(site, "before");
+        let outcome = within_deadline(call, deadline, Effect::Change).await;
+        polis_fault::point(site, "after");
+        outcome
+    }
+    .boxed()
 }
 
 async fn within_deadline<T>(
     call: impl Future<Output = Result<T, etcd_client::Error>>,
+    deadline: Duration,
     effect: Effect,
 ) -> Result<T, KvError> {
-    match timeout(CALL_DEADLINE, call).await {
+    match timeout(deadline, call).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(classify(error, effect)),
         Err(elapsed) => Err(match effect {

@@ -8,7 +8,7 @@ mod transaction;
 mod watch;
 
 pub use connection::CALL_DEADLINE;
-pub(crate) use connection::{Connection, change, read};
+pub(crate) use connection::{Connection, change, change_within, read};
 pub use error::KvError;
 pub use key::KeyValue;
 pub use namespaced::{Committed, Listing, NameError, Namespaced};

@@ -111,7 +111,8 @@ impl Namespaced {
         key: impl AsRef<[u8]>,
         value: impl Into<Vec<u8>>,
     ) -> Result<i64, KvError> {
-        let answer = change(site, self.connection.kv().put(self.prefix.key(key.as_ref()), value, None)).await?;
+        let (key, value): (_, Vec<u8>) = (self.prefix.key(key.as_ref()), value.into());
+        let answer = change(site, self.connection.kv().put(key, value, None)).await?;
         Ok(answer.0.header.map_or(0, |header| header.revision))
     }
 
@@ -124,7 +125,7 @@ impl Namespaced {
         lease: i64,
     ) -> Result<i64, KvError> {
         let options = PutOptions::new().with_lease(lease);
-        let key = self.prefix.key(key.as_ref());
+        let (key, value): (_, Vec<u8>) = (self.prefix.key(key.as_ref()), value.into());
         let answer = change(site, self.connection.kv().put(key, value, Some(options))).await?;
         Ok(answer.0.header.map_or(0, |header| header.revision))
     }

@@ -25,6 +25,8 @@ use tokio::sync::watch;
 
 use tunnel::Tunnel;
 
+pub(crate) use tunnel::outer_leg;
+
 /// Where the peers are: identity address to real address.
 pub type PeerMap = BTreeMap<Ipv6Addr, SocketAddr>;
 

@@ -130,7 +130,7 @@ async fn copy(from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) {
 }
 
 /// Connects to a peer, over a connection that notices within seconds when the peer has vanished.
-async fn outer_leg(address: SocketAddr) -> io::Result<TcpStream> {
+pub(crate) async fn outer_leg(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_nodelay(true)?;
     rustix::net::sockopt::set_socket_keepalive(&socket, true)?;

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
-use polis_consensus::{KvError, PeerPki, PeerPkiError, Phase, Start, Timing};
+use polis_consensus::{KvError, Pace, PeerPki, PeerPkiError, Phase, Start, Timing};
 use polis_identity::NodeKey;
 use tokio::time::timeout;
 
@@ -169,14 +169,14 @@ async fn another_timing_or_address_is_taken_by_a_restart_of_etcd_alone() {
     let root = node.consensus().kv_root();
     root.put("test/put", "key", "value").await.unwrap();
 
-    node.consensus().set_timing(Timing::Network);
+    node.consensus().set_timing(Timing::Network(Pace::Near));
     let second = node
         .wait_for("restarted with network timing", |status| {
-            status.is_ready() && status.timing == Timing::Network && status.process_id != first.process_id
+            status.is_ready() && status.timing == Timing::Network(Pace::Near) && status.process_id != first.process_id
         })
         .await;
     let command = fs::read_to_string(format!("/proc/{}/cmdline", second.process_id.unwrap())).unwrap();
-    assert!(command.contains("--election-timeout=1000"), "{command}");
+    assert!(command.contains("--election-timeout=250"), "{command}");
 
     node.address.send_replace(Some(free_address()));
     let third =
@@ -218,5 +218,18 @@ async fn a_founder_whose_credentials_came_from_elsewhere_starts_too() {
     );
     node.start(pki, Start::Found);
     timeout(PATIENCE, node.consensus().ready()).await.unwrap();
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcd_is_the_last_to_be_killed_when_memory_is_short_where_that_may_be_said() {
+    let mut node = Node::new();
+    node.found();
+    node.ready().await;
+    let score = |process: &str| fs::read_to_string(format!("/proc/{process}/oom_score_adj")).unwrap();
+    let may_lower =
+        fs::write("/proc/self/oom_score_adj", format!("{}", score("self").trim().parse::<i16>().unwrap() - 1));
+    let expected = if may_lower.is_ok() { "-900\n".to_owned() } else { score("self") };
+    assert_eq!(score(&node.process_id().to_string()), expected);
     node.stop().await;
 }

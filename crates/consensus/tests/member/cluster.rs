@@ -1,22 +1,22 @@
-//! Three members: growing, moving, stopping, losing.
+//! A cluster of several nodes.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use polis_consensus::{KvError, MembershipError, PeerPki, Phase, Start, Status, Timing};
+use polis_consensus::{Member, Pace, PeerPki, Start, Status, Timing};
 use polis_identity::{CertificateAuthority, NodeId};
 
-use crate::node::{FixedMembers, Node, PATIENCE, free_address, introduce};
+use crate::node::{FixedMembers, Node, PATIENCE, introduce};
 
 /// A cluster, its first node being the founder.
-struct Cluster {
-    authority: CertificateAuthority,
-    nodes: Vec<Node>,
+pub(crate) struct Cluster {
+    pub(crate) authority: CertificateAuthority,
+    pub(crate) nodes: Vec<Node>,
 }
 
 impl Cluster {
     /// One founder.
-    async fn found() -> Self {
+    pub(crate) async fn found() -> Self {
         let mut founder = Node::new();
         founder.found();
         founder.ready().await;
@@ -26,14 +26,14 @@ impl Cluster {
     }
 
     /// A founder and two that joined.
-    async fn of_three() -> Self {
+    pub(crate) async fn of_three() -> Self {
         let mut cluster = Self::found().await;
         cluster.grow().await;
         cluster.grow().await;
         cluster
     }
 
-    fn pki(&self, node: &Node) -> PeerPki {
+    pub(crate) fn pki(&self, node: &Node) -> PeerPki {
         PeerPki::issued(
             self.authority.certificate().clone(),
             self.authority.certificate_revocation_list(1, &[]),
@@ -43,36 +43,56 @@ impl Cluster {
     }
 
     /// One more member: learner, in sync, with a vote.
-    async fn grow(&mut self) {
-        let mut joiner = Node::new();
-        joiner.timing = Timing::Network;
-        let founder = &self.nodes[0];
-        let membership = founder.consensus().membership();
-        let members = membership.add_learner("test/add", &joiner.public_key()).await.unwrap();
-        let own = members.iter().find(|member| member.address == Some(joiner.identity_address())).unwrap();
-        assert!(own.is_learner && !own.is_started && own.node_id.is_none(), "{own:?}");
-        let pki = self.pki(&joiner);
-        pki.store(&joiner.layout.data.etcd.credentials, "test/store").unwrap();
-        joiner.start(pki, Start::Join(Arc::new(FixedMembers(members))));
-        introduce(&self.nodes.iter().chain([&joiner]).collect::<Vec<_>>());
-        if self.nodes.len() == 1 {
-            let before = founder.consensus().status().borrow().process_id;
-            founder.consensus().set_timing(Timing::Network);
-            founder.wait_for("restarted", |status| status.is_ready() && status.process_id != before).await;
-        }
-        joiner.wait_for("a learner", |status| status.phase == Phase::Learner).await;
-        let promoted = membership.promote("test/promote", &joiner.public_key(), PATIENCE).await;
-        promoted.unwrap_or_else(|error| panic!("{error:?}\n{}\n{}", founder.describe(), joiner.describe()));
+    pub(crate) async fn grow(&mut self) {
+        let joiner = self.join(Node::new()).await;
         joiner.ready().await;
         self.nodes.push(joiner);
     }
 
-    fn introduce(&self) {
+    /// A node with an empty data directory becomes a member. The founder of a cluster of one gets its other timing first: it
+    /// elects itself much sooner while nobody else is a member.
+    pub(crate) async fn join(&self, mut joiner: Node) -> Node {
+        joiner.timing = Timing::Network(Pace::Near);
+        let founder = &self.nodes[0];
+        if self.nodes.len() == 1 && !founder.consensus().status().borrow().timing.is_network() {
+            let before = founder.consensus().status().borrow().process_id;
+            founder.consensus().set_timing(Timing::Network(Pace::Near));
+            founder.wait_for("restarted", |status| status.is_ready() && status.process_id != before).await;
+        }
+        let membership = founder.consensus().membership();
+        let members = membership.add_learner("test/add", &joiner.public_key()).await.unwrap();
+        let own = members.iter().find(|member| member.address == Some(joiner.identity_address())).unwrap();
+        assert!(own.is_learner && !own.is_started && own.node_id.is_none(), "{own:?}");
+        let own = own.clone();
+        let pki = self.pki(&joiner);
+        pki.store(&joiner.layout.data.etcd.credentials, "test/store").unwrap();
+        joiner.start_among(pki, Start::Join(Arc::new(FixedMembers(members))), &self.nodes.iter().collect::<Vec<_>>());
+        self.wait_until_caught_up(&own, &joiner).await;
+        let promoted = membership.promote("test/promote", &joiner.public_key(), PATIENCE).await;
+        promoted.unwrap_or_else(|error| panic!("{error:?}\n{}\n{}", founder.describe(), joiner.describe()));
+        joiner
+    }
+
+    /// Waits until whoever leads says that the learner has come far enough.
+    async fn wait_until_caught_up(&self, learner: &Member, joiner: &Node) {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            for node in &self.nodes {
+                if node.consensus().catch_up(learner.id).await.is_some_and(|progress| progress.is_ready) {
+                    return;
+                }
+            }
+            assert!(tokio::time::Instant::now() < deadline, "it does not catch up\n{}", joiner.describe());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    pub(crate) fn introduce(&self) {
         introduce(&self.nodes.iter().collect::<Vec<_>>());
     }
 
     /// Writes through each node and reads it through all others.
-    async fn check(&self, what: &str) {
+    pub(crate) async fn check(&self, what: &str) {
         for writer in &self.nodes {
             let key = format!("{what}/{}", NodeId::of(&writer.public_key()));
             writer.consensus().kv_root().put("test/put", &key, what).await.unwrap_or_else(|error| {
@@ -86,7 +106,7 @@ impl Cluster {
     }
 
     /// Waits until every member is ready and knows of every other that it is a member with a vote.
-    async fn all_ready(&self) -> Vec<Status> {
+    pub(crate) async fn all_ready(&self) -> Vec<Status> {
         let mut all = Vec::new();
         for node in &self.nodes {
             let is_settled = |status: &Status| {
@@ -98,150 +118,7 @@ impl Cluster {
         all
     }
 
-    async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         futures::future::join_all(self.nodes.iter_mut().map(Node::stop)).await;
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_grows_to_three_and_each_member_may_restart() {
-    let began = Instant::now();
-    let mut cluster = Cluster::of_three().await;
-    println!("grown from nothing to three members in {} ms", began.elapsed().as_millis());
-    cluster.check("grown").await;
-    let before = cluster.all_ready().await;
-    assert!(before.iter().all(|status| status.members == before[0].members), "{before:?}");
-    assert!(before[0].members.iter().all(|member| member.is_started && !member.is_learner && member.node_id.is_some()));
-    for index in 0..cluster.nodes.len() {
-        let node = &mut cluster.nodes[index];
-        node.timing = Timing::Network;
-        node.stop().await;
-        node.restart();
-        cluster.introduce();
-        cluster.nodes[index].ready().await;
-        cluster.check("restarted").await;
-    }
-    let after = cluster.all_ready().await;
-    for (before, after) in before.iter().zip(&after) {
-        assert_eq!(before.member_id, after.member_id);
-    }
-    cluster.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_member_moves_and_then_all_of_them_while_stopped() {
-    let mut cluster = Cluster::of_three().await;
-    let before = cluster.all_ready().await;
-    cluster.check("before").await;
-
-    let moving = &cluster.nodes[1];
-    let process_id = moving.process_id();
-    moving.address.send_replace(Some(free_address()));
-    cluster.introduce();
-    moving.wait_for("at its new address", |status| status.is_ready() && status.process_id != Some(process_id)).await;
-    cluster.check("one moved").await;
-
-    for node in &mut cluster.nodes {
-        node.timing = Timing::Network;
-        node.stop().await;
-        node.address.send_replace(Some(free_address()));
-    }
-    for node in &mut cluster.nodes {
-        node.restart();
-    }
-    cluster.introduce();
-    let after = cluster.all_ready().await;
-    cluster.check("all moved").await;
-    // No change of members was needed.
-    for (before, after) in before.iter().zip(&after) {
-        assert_eq!(before.members, after.members);
-        assert_eq!(before.member_id, after.member_id);
-    }
-    cluster.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_that_loses_its_quorum_says_so_until_it_has_one_again() {
-    let mut cluster = Cluster::of_three().await;
-    cluster.all_ready().await;
-    cluster.check("before").await;
-    futures::future::join_all(cluster.nodes[1..].iter_mut().map(Node::stop)).await;
-    let left = &cluster.nodes[0];
-    left.wait_for("leaderless", |status| status.phase == Phase::Leaderless).await;
-    let message = left.wait_condition("consensus-no-leader").await;
-    assert!(message.contains("of its 3 voting members fewer than 2"), "{message}");
-    let root = left.consensus().kv_root();
-    let refused = root.put("test/put", "key", "value").await;
-    assert!(matches!(refused, Err(KvError::NoLeader { .. })), "{refused:?}");
-    let key = format!("before/{}", NodeId::of(&left.public_key()));
-    assert_eq!(root.get_local(&key).await.unwrap().unwrap().value, b"before");
-
-    cluster.nodes[1].timing = Timing::Network;
-    cluster.nodes[1].restart();
-    cluster.introduce();
-    cluster.nodes[0].ready().await;
-    cluster.nodes[0].wait_no_condition("consensus-no-leader").await;
-    cluster.nodes[1].ready().await;
-    cluster.nodes.pop();
-    cluster.check("after").await;
-    cluster.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_that_starts_without_a_quorum_is_leaderless_and_not_hanging() {
-    let mut cluster = Cluster::found().await;
-    cluster.grow().await;
-    futures::future::join_all(cluster.nodes.iter_mut().map(Node::stop)).await;
-    for node in &mut cluster.nodes {
-        node.timing = Timing::Network;
-    }
-    cluster.nodes[0].restart();
-    cluster.introduce();
-    // etcd serves nobody then, which must not be taken for hanging.
-    cluster.nodes[0].wait_for("leaderless", |status| status.phase == Phase::Leaderless).await;
-    cluster.nodes[0].wait_condition("consensus-no-leader").await;
-    cluster.nodes[1].restart();
-    cluster.introduce();
-    cluster.all_ready().await;
-    cluster.nodes[0].wait_no_condition("consensus-no-leader").await;
-    cluster.check("after").await;
-    cluster.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn members_are_changed_by_the_key_of_their_node_and_every_change_can_be_repeated() {
-    let mut cluster = Cluster::found().await;
-    cluster.grow().await;
-    let founder = &cluster.nodes[0];
-    let second = cluster.nodes[1].public_key();
-    let membership = founder.consensus().membership().clone();
-
-    let stranger = Node::new().public_key();
-    let error = membership.promote("test/promote", &stranger, PATIENCE).await.unwrap_err();
-    assert!(matches!(error, MembershipError::NotAMember(id) if id == NodeId::of(&stranger)), "{error:?}");
-    let members = membership.members().await.unwrap();
-    assert_eq!(membership.remove("test/remove", &stranger).await.unwrap(), members);
-    assert_eq!(membership.add_learner("test/add", &second).await.unwrap(), members);
-    assert_eq!(membership.promote("test/promote", &second, PATIENCE).await.unwrap(), members);
-
-    // A learner that never starts is not promoted, is removed, and added again in the same second gets another id.
-    let absent = Node::new().public_key();
-    let budget = Duration::from_millis(200);
-    let added = membership.add_learner("test/add", &absent).await.unwrap();
-    let first_id = added.iter().find(|member| member.is_learner).unwrap().id;
-    let error = membership.promote("test/promote", &absent, budget).await.unwrap_err();
-    assert!(matches!(error, MembershipError::NotInSync { .. }), "{error:?}");
-    assert_eq!(membership.remove("test/remove", &absent).await.unwrap(), members);
-    let added = membership.add_learner("test/add", &absent).await.unwrap();
-    assert_ne!(added.iter().find(|member| member.is_learner).unwrap().id, first_id);
-    membership.remove("test/remove", &absent).await.unwrap();
-
-    let leader = usize::from(!cluster.nodes[0].ready().await.is_leader());
-    let (leader, follower) = (&cluster.nodes[leader], &cluster.nodes[1 - leader]);
-    let refused = follower.consensus().membership().move_leader("test/move", &follower.public_key()).await;
-    assert!(matches!(refused, Err(MembershipError::NotTheLeader)), "{refused:?}");
-    leader.consensus().membership().move_leader("test/move", &follower.public_key()).await.unwrap();
-    follower.wait_for("leader", |status| status.is_ready() && status.is_leader()).await;
-    leader.wait_for("follower", |status| status.is_ready() && !status.is_leader()).await;
-    cluster.stop().await;
 }

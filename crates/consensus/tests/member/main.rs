@@ -6,3 +6,6 @@ mod cluster;
 mod faults;
 mod node;
 mod peers;
+mod removed;
+mod survey;
+mod three;

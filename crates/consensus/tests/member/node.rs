@@ -113,11 +113,27 @@ impl Node {
 
     /// Starts it as a member that exists.
     pub(crate) fn restart(&mut self) {
+        self.restart_as(Start::Existing);
+    }
+
+    pub(crate) fn restart_as(&mut self, start: Start) {
         let pki = PeerPki::load(&self.layout.data.etcd.credentials, &self.key).unwrap().unwrap();
-        self.start(pki, Start::Existing);
+        self.start(pki, start);
+    }
+
+    /// Stops it when its etcd has ended by itself.
+    pub(crate) async fn stop_removed(&mut self) {
+        let (consensus, harness) = self.running.take().expect("the node runs");
+        harness.finish().await;
+        assert_eq!(consensus.status().borrow().phase, Phase::Removed);
     }
 
     pub(crate) fn start(&mut self, pki: PeerPki, start: Start) {
+        self.start_among(pki, start, &[]);
+    }
+
+    /// Starts it, and tells it and these others where all of them are.
+    pub(crate) fn start_among(&mut self, pki: PeerPki, start: Start, others: &[&Self]) {
         assert!(self.running.is_none(), "a node runs once at a time");
         let consensus = Consensus::new(Configuration {
             etcd: self.etcd.clone(),
@@ -129,6 +145,11 @@ impl Node {
             timing: self.timing,
         })
         .unwrap();
+        let all = others.iter().copied().chain([&*self]).filter(|node| node.address.borrow().is_some());
+        let peers: PeerMap = all.map(Self::mapping).collect();
+        for known in others.iter().filter_map(|other| Some(&other.running.as_ref()?.0)).chain([&consensus]) {
+            known.set_peers(peers.clone());
+        }
         let run = consensus.clone();
         let harness = Harness::start(move |context: Context| {
             let run = run.clone();

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use polis_consensus::{PEER_PORT, PeerPki, Start};
+use polis_consensus::{PEER_PORT, PeerPki, ReplaceRevocationsError, Start};
 use polis_identity::{Certificate, CertificateAuthority, NodeKey, PEER_AUTHORITY_NAME, issue_ephemeral};
 
 use crate::node::Node;
@@ -73,5 +73,36 @@ async fn the_peer_port_refuses_no_foreign_and_revoked_certificates() {
         assert_eq!(answer.contains(ANSWER), expected, "{name}: {answer:?}");
         assert!(expected || answer.is_empty(), "{name}: {answer:?}");
     }
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_is_let_go_is_refused_by_a_member_that_runs() {
+    let mut node = Node::new();
+    node.found();
+    let before = node.ready().await;
+    let pki = PeerPki::load(&node.layout.data.etcd.credentials, &node.key).unwrap().unwrap();
+    let authority = pki.authority().unwrap();
+    let (key, other) = (NodeKey::generate(), NodeKey::generate());
+    let (gone, stays) = (authority.issue_peer(&key.public()), authority.issue_peer(&other.public()));
+    let address = SocketAddr::new(node.ip(), PEER_PORT);
+    let is_let_in = |certificate, key| ask(node.path(), address, Some((certificate, key))).contains(ANSWER);
+    assert!(is_let_in(&gone, &key) && is_let_in(&stays, &other));
+
+    let list = authority.certificate_revocation_list(7, &[gone.serial_number().clone()]);
+    node.consensus().replace_revocations(list).unwrap();
+    assert!(!is_let_in(&gone, &key), "its certificate is revoked");
+    assert!(is_let_in(&stays, &other), "and nobody else's");
+    // Neither an older list nor one of somebody else takes that back.
+    let older = authority.certificate_revocation_list(6, &[]);
+    node.consensus().replace_revocations(older).unwrap();
+    let foreign = CertificateAuthority::generate(PEER_AUTHORITY_NAME).certificate_revocation_list(9, &[]);
+    let error = node.consensus().replace_revocations(foreign).unwrap_err();
+    assert!(matches!(error, ReplaceRevocationsError::Foreign(_)), "{error:?}");
+    assert!(!is_let_in(&gone, &key));
+    // Nor a new start of etcd.
+    node.kill_etcd();
+    node.wait_for("restarted", |status| status.is_ready() && status.process_id != before.process_id).await;
+    assert!(!is_let_in(&gone, &key) && is_let_in(&stays, &other));
     node.stop().await;
 }

@@ -33,6 +33,7 @@ pub(super) fn start(life: &Arc<Life>, spec: ProcessSpec, started: oneshot::Sende
         working_directory: spec.working_directory,
         standard_output: output(&spec.standard_output),
         standard_error: output(&spec.standard_error),
+        importance: spec.importance,
     };
     let (reply, spawned) = oneshot::channel();
     let watched = Watched {

@@ -7,7 +7,7 @@ mod spec;
 use std::sync::Arc;
 
 pub use output::MAX_LINE_LENGTH;
-pub use polis_sys::{ExitStatus, Signal, SpawnError};
+pub use polis_sys::{ExitStatus, Importance, Signal, SpawnError};
 pub use spec::{OutputSink, PROCESS_STOP_DEADLINE, ProcessSpec};
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polis_logtree::RawWriter;
-use polis_sys::Signal;
+use polis_sys::{Importance, Signal};
 
 /// How long a process gets by default to end in order after its stop signal.
 pub const PROCESS_STOP_DEADLINE: Duration = Duration::from_secs(10);
@@ -64,6 +64,8 @@ pub struct ProcessSpec {
     pub standard_output: OutputSink,
     /// Where its standard error goes; into the log by default.
     pub standard_error: OutputSink,
+    /// How much it matters when memory or the disk is short; as much as this process by default.
+    pub importance: Importance,
 }
 
 impl fmt::Debug for ProcessSpec {
@@ -79,6 +81,7 @@ impl fmt::Debug for ProcessSpec {
             .field("stop_deadline", &self.stop_deadline)
             .field("standard_output", &self.standard_output)
             .field("standard_error", &self.standard_error)
+            .field("importance", &self.importance)
             .finish()
     }
 }
@@ -96,6 +99,7 @@ impl ProcessSpec {
             stop_deadline: PROCESS_STOP_DEADLINE,
             standard_output: OutputSink::Log,
             standard_error: OutputSink::Log,
+            importance: Importance::default(),
         }
     }
 
