@@ -1,17 +1,21 @@
 //! The one transaction that creates a cluster.
 
+use std::net::IpAddr;
+
 use polis_identity::{
     AuthorityCertificate, CLUSTER_AUTHORITY_NAME, Certificate, CertificateAuthority, FIRST_REVOCATION_LIST, JoinKey,
-    NodeId, NodeKey, PublicKey, RevocationList, verify_certificate_authority, verify_node_in_cluster,
+    NodeId, NodeKey, PublicKey, RevocationList, SharePublicKey, verify_certificate_authority, verify_node_in_cluster,
 };
 use polis_parameters::Labels;
 use polis_proto::common::node_roles::{ConsensusMember, KubernetesController, consensus_member::Peer};
-use polis_proto::common::{ClusterConfiguration, NodeRoles, NodeState, NodeTpmUsage};
+use polis_proto::common::{ClusterConfiguration, NodeRoles, NodeState, NodeStatus, NodeTpmUsage};
 use polis_proto::curator_private::{InitialOwner, Node};
+use polis_proto::curator_state::NodeEnrolment;
 use polis_supervisor::BoxError;
 use prost::Message as _;
 
 use crate::layout;
+use crate::statement::{Epoch, MemberEntry, MemberList, SignedMemberList};
 use crate::store::{ClusterStore, Creation, Entry, StoreError};
 
 /// What a new cluster is made of.
@@ -20,6 +24,10 @@ pub struct Birth<'a> {
     pub node_key: &'a NodeKey,
     /// Key with which it joins again.
     pub join_key: &'a JoinKey,
+    /// Key to which shares of others' unlock keys are encrypted.
+    pub share_key: &'a SharePublicKey,
+    /// Where it is, when that is known.
+    pub address: Option<IpAddr>,
     /// Public key of the first owner.
     pub owner: &'a PublicKey,
     /// Configuration of the cluster.
@@ -132,12 +140,15 @@ fn entries(
 ) -> Vec<Entry> {
     let entry = |key: String, value: &[u8]| Entry { key, value: value.to_vec() };
     let owner = InitialOwner { public_key: birth.owner.as_bytes().to_vec() };
+    let enrolment = NodeEnrolment { share_key: birth.share_key.as_bytes().to_vec(), ..NodeEnrolment::default() };
     vec![
         entry(layout::cluster_authority_key(), &authority.key().pkcs8_der()),
         entry(layout::cluster_authority_certificate(), authority.certificate().der()),
         entry(layout::cluster_revocation_list(), revocation_list.der()),
         entry(layout::node_certificate(node_id), node_certificate.der()),
         entry(layout::node(node_id), &node_record(birth, node_id).encode_to_vec()),
+        entry(layout::enrolment(node_id), &enrolment.encode_to_vec()),
+        entry(layout::epoch(), &first_members(birth, node_id, authority).encode()),
         entry(layout::join_key(&birth.join_key.public()), node_id.to_string().as_bytes()),
         entry(layout::initial_owner(), &owner.encode_to_vec()),
         entry(layout::cluster_configuration(), &birth.configuration.encode_to_vec()),
@@ -146,6 +157,18 @@ fn entries(
         entry(layout::peer_revocation_list(), birth.peers.revocation_list),
         entry(layout::peer_certificate(node_id), birth.peers.member_certificate),
     ]
+}
+
+/// The first member list: the founder alone.
+fn first_members(birth: &Birth<'_>, node_id: &NodeId, authority: &CertificateAuthority) -> SignedMemberList {
+    let founder = MemberEntry {
+        node_id: *node_id,
+        public_key: birth.node_key.public(),
+        join_key: birth.join_key.public(),
+        share_key: Some(*birth.share_key),
+        addresses: birth.address.into_iter().collect(),
+    };
+    MemberList::new(authority.certificate().cluster_id(), Epoch::FIRST, vec![founder]).sign(authority)
 }
 
 /// The first node's record: a member from the start, with the roles of Metropolis' first node (metropolis.md, G.6).
@@ -168,7 +191,10 @@ fn node_record(birth: &Birth<'_>, node_id: &NodeId) -> Node {
             consensus_member: Some(consensus_member),
             kubernetes_controller: Some(KubernetesController {}),
         }),
-        status: None,
+        // Who asks for the cluster's directory right after the birth is told where its node is.
+        status: birth
+            .address
+            .map(|address| NodeStatus { external_address: address.to_string(), ..NodeStatus::default() }),
         join_key: birth.join_key.public().as_bytes().to_vec(),
         clusternet: None,
         tpm_usage: birth.tpm_usage.into(),

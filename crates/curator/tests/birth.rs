@@ -6,14 +6,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
 use polis_curator::{
-    Birth, BirthError, Cluster, ClusterStore, Creation, Entry, PeerAuthority, StoreError, create_cluster, layout,
+    Birth, BirthError, Cluster, ClusterStore, Creation, Entry, Epoch, PeerAuthority, SignedMemberList, StoreError,
+    create_cluster, layout,
 };
 use polis_identity::{
-    CertificateAuthority, JoinKey, NodeId, NodeKey, OwnerKey, PEER_AUTHORITY_NAME, verify_node_in_cluster,
+    CertificateAuthority, JoinKey, NodeId, NodeKey, OwnerKey, PEER_AUTHORITY_NAME, ShareKey, verify_node_in_cluster,
 };
 use polis_parameters::Labels;
 use polis_proto::common::{ClusterConfiguration, NodeState, NodeTpmUsage};
 use polis_proto::curator_private::Node;
+use polis_proto::curator_state;
 use prost::Message as _;
 
 /// A store in memory that can lose replies.
@@ -61,6 +63,7 @@ impl ClusterStore for MemoryStore {
 struct Founder {
     node_key: NodeKey,
     join_key: JoinKey,
+    share_key: ShareKey,
     owner: OwnerKey,
     peers: CertificateAuthority,
 }
@@ -68,7 +71,13 @@ struct Founder {
 impl Founder {
     fn new() -> Self {
         let peers = CertificateAuthority::generate(PEER_AUTHORITY_NAME);
-        Self { node_key: NodeKey::generate(), join_key: JoinKey::generate(), owner: OwnerKey::generate(), peers }
+        Self {
+            node_key: NodeKey::generate(),
+            join_key: JoinKey::generate(),
+            share_key: ShareKey::generate(),
+            owner: OwnerKey::generate(),
+            peers,
+        }
     }
 
     fn id(&self) -> NodeId {
@@ -82,6 +91,8 @@ impl Founder {
         let birth = Birth {
             node_key: &self.node_key,
             join_key: &self.join_key,
+            share_key: &self.share_key.public(),
+            address: None,
             owner: &self.owner.public(),
             configuration: &ClusterConfiguration { cluster_domain: "cluster.internal".into(), ..Default::default() },
             labels: &Labels::default(),
@@ -119,6 +130,8 @@ async fn everything_is_there_and_fits_together() {
         layout::peer_authority_certificate(),
         layout::peer_revocation_list(),
         layout::peer_certificate(&founder.id()),
+        layout::enrolment(&founder.id()),
+        layout::epoch(),
     ];
     expected.sort();
     assert_eq!(entries.keys().cloned().collect::<Vec<_>>(), expected);
@@ -131,6 +144,12 @@ async fn everything_is_there_and_fits_together() {
     let member = roles.consensus_member.unwrap();
     assert_eq!(member.peers.len(), 1);
     assert_eq!(member.ca_certificate, founder.peers.certificate().der());
+
+    let list = curator_state::SignedMemberList::decode(&entries[&layout::epoch()][..]).unwrap();
+    let list = SignedMemberList::verify(list, &cluster.authority).unwrap();
+    assert_eq!(list.list().epoch(), Epoch::FIRST);
+    assert_eq!(list.list().members().len(), 1);
+    assert_eq!(list.list().member(&founder.id()).unwrap().share_key, Some(founder.share_key.public()));
 }
 
 #[tokio::test]

@@ -32,6 +32,7 @@ mod revocation_list;
 mod serial_number;
 mod share_key;
 mod signed_document;
+mod signed_statement;
 mod verify;
 
 pub use authority::{AuthorityFromPartsError, CertificateAuthority, IssueUserError};
@@ -49,6 +50,7 @@ pub use public_key::{InvalidPublicKeyError, PublicKey, WrongSignatureError};
 pub use revocation_list::{FIRST_REVOCATION_LIST, ReadRevocationListError, RevocationList};
 pub use serial_number::SerialNumber;
 pub use share_key::{ShareKey, SharePublicKey};
+pub use signed_statement::StatementKind;
 pub use verify::{
     AuthorityCertificate, NodeIdentity, NotANodeError, NotAUserError, NotAnAuthorityError, NotInClusterError,
     UserIdentity, verify_certificate_authority, verify_in_cluster, verify_node_in_cluster, verify_user_in_cluster,

@@ -1,0 +1,34 @@
+//! What a cluster of an earlier version lacks, made by its first leader of this one.
+
+use polis_consensus::Transaction;
+use polis_proto::curator_state::NodeEnrolment;
+
+use crate::{Epoch, LeaderState, MemberEntry, MemberList, StateError, layout};
+
+/// Gives the cluster its first member list, if it has none: until stage 2 a cluster was born without one. Its members then are the
+/// nodes that have the role.
+pub(super) async fn complete(leader: &LeaderState) -> Result<(), StateError> {
+    let authority = leader.authority().await?;
+    let mut members = Vec::new();
+    for record in leader.nodes().await?.into_iter().filter(|record| record.value.is_consensus_member()) {
+        let enrolment = leader.get_message::<NodeEnrolment>(&layout::enrolment(&record.value.id)).await?;
+        let enrolment = enrolment.map(|enrolment| enrolment.value).unwrap_or_default();
+        members.push(MemberEntry::of(&record.value, &enrolment));
+    }
+    let list = MemberList::new(authority.certificate().cluster_id(), Epoch::FIRST, members).sign(&authority);
+    let transaction = Transaction::new().if_absent(layout::epoch()).put(layout::epoch(), list.encode());
+    match leader.transact("curator/leadership/complete", transaction).await {
+        Ok(_) => {
+            tracing::info!("the cluster has got its first member list, of epoch {}", Epoch::FIRST);
+            Ok(())
+        }
+        // Somebody else has made it meanwhile.
+        Err(StateError::Conflict) => Ok(()),
+        Err(
+            error @ (StateError::LostLeadership
+            | StateError::Unavailable(_)
+            | StateError::OutcomeUnknown(_)
+            | StateError::Damaged { .. }),
+        ) => Err(error),
+    }
+}

@@ -1,0 +1,88 @@
+//! What one leadership remembers of the change that is under way. It dies with the leadership, and nothing is lost with it but
+//! patience.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use polis_consensus::CatchUp;
+use polis_identity::NodeId;
+use tokio::time::Instant;
+
+use super::margin::Operation;
+use super::plan::Attempt;
+
+/// What the leader is doing.
+#[derive(Clone, Debug)]
+pub(super) struct Progress {
+    pub(super) operation: Operation,
+    pub(super) since: Instant,
+    /// For people.
+    pub(super) waiting_for: String,
+}
+
+/// A removal that was given up.
+#[derive(Clone, Debug)]
+pub(super) struct Withdrawn {
+    pub(super) node: NodeId,
+    pub(super) reason: String,
+}
+
+/// What one leadership remembers.
+#[derive(Default)]
+pub(super) struct Memory {
+    /// The change that the rest is about.
+    pub(super) change: Option<Operation>,
+    pub(super) began: Option<Instant>,
+    pub(super) has_started: bool,
+    /// When something has last got further.
+    pub(super) advanced: Option<Instant>,
+    /// Entries that the joiner had at that time.
+    pub(super) matched: u64,
+    pub(super) refused: Option<(Instant, String)>,
+    /// When leadership was handed over.
+    pub(super) handed_over: Option<Instant>,
+    /// Who rests, and since when.
+    pub(super) resting: BTreeMap<NodeId, Instant>,
+    /// The last error, which is not logged again as long as it stays the same.
+    pub(super) said: String,
+}
+
+impl Memory {
+    /// Begins anew when there is another change.
+    pub(super) fn turn_to(&mut self, change: Option<Operation>) {
+        if self.change != change {
+            let now = Instant::now();
+            let resting = std::mem::take(&mut self.resting);
+            let said = std::mem::take(&mut self.said);
+            *self = Self { change, began: Some(now), advanced: Some(now), resting, said, ..Self::default() };
+        }
+    }
+
+    pub(super) fn attempt(&self) -> Attempt {
+        let elapsed = |since: Option<Instant>| since.map_or(Duration::ZERO, |since| since.elapsed());
+        Attempt {
+            has_started: self.has_started,
+            stalled_for: elapsed(self.advanced),
+            refused_for: elapsed(self.refused.as_ref().map(|(since, _)| *since)),
+        }
+    }
+
+    pub(super) fn advance(&mut self) {
+        self.advanced = Some(Instant::now());
+    }
+
+    /// Notes how far the joiner is; whether it is ready.
+    pub(super) fn note_progress(&mut self, progress: CatchUp) -> bool {
+        self.has_started |= progress.matched > 0;
+        if progress.matched > self.matched {
+            self.matched = progress.matched;
+            self.advance();
+        }
+        progress.is_ready
+    }
+
+    pub(super) fn refuse(&mut self, reason: String) {
+        let since = self.refused.take().map_or_else(Instant::now, |(since, _)| since);
+        self.refused = Some((since, reason));
+    }
+}

@@ -1,0 +1,347 @@
+//! What the leader does next about the members: from all that it knows to one step. Pure.
+//!
+//! Each step is one call to etcd or one transaction, and after each the world is looked at again; so it does not matter at
+//! which of them a leader dies, and the next one adopts what it finds. The order of a change is that of `cold-start.md`,
+//! "Membership change": an intent with a signed list of the members before and after together, the call, a list of the members
+//! after. A learner comes first, so that a joiner that never starts costs nobody anything.
+//!
+//! Membership of etcd is the truth (metropolis.md G.6): when nothing is under way, records that say something else are
+//! corrected, one thing at a time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use polis_identity::NodeId;
+
+use super::margin::{MAX_MEMBERS, Operation};
+
+/// How long the leader has patience with a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budgets {
+    /// How long a learner may take to start.
+    pub start: Duration,
+    /// How long a learner may make no progress while it catches up.
+    pub catch_up: Duration,
+    /// How long a removal may be refused for want of a quorum before it is withdrawn.
+    pub refused: Duration,
+    /// How long a node rests after an attempt with it was given up, so that others have their turn and a node that fails each
+    /// time does not keep everybody busy.
+    pub rest: Duration,
+}
+
+impl Default for Budgets {
+    fn default() -> Self {
+        Self {
+            // A process start and a few round trips on a node that is up; after this long something is wrong there, and others
+            // wait.
+            start: Duration::from_secs(60),
+            // A database at its quota comes as one snapshot, which takes this long over 60 Mbit/s.
+            catch_up: Duration::from_secs(300),
+            // A member that restarts is back by then.
+            refused: Duration::from_secs(10),
+            rest: Duration::from_secs(60),
+        }
+    }
+}
+
+/// All that a decision depends on, as the leader has just read it.
+#[derive(Clone, Debug, Default)]
+pub struct World {
+    /// The node that leads; `None` only before the first look.
+    pub leader: Option<NodeId>,
+    /// The members, as etcd lists them, read before the nodes: so a node that was made meanwhile is not mistaken for a member
+    /// without a node.
+    pub members: Vec<MemberFacts>,
+    /// The nodes with a record.
+    pub nodes: BTreeMap<NodeId, NodeFacts>,
+    /// The change that is under way.
+    pub intent: Option<Intent>,
+    /// Nodes that wait, in order.
+    pub queue: Vec<Waiter>,
+    /// The nodes in the signed list of members.
+    pub listed: BTreeSet<NodeId>,
+    /// The leader's member has the timing for a network.
+    pub network_timing: bool,
+    /// How the intent's change goes, as far as this leader has watched it.
+    pub attempt: Attempt,
+    /// For how long it has patience.
+    pub budgets: Budgets,
+}
+
+/// One member of etcd.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberFacts {
+    /// etcd's id.
+    pub id: u64,
+    /// The node whose key its address is derived from; `None` when no record, intent or queue names such a node.
+    pub node: Option<NodeId>,
+    /// It has no vote.
+    pub is_learner: bool,
+}
+
+/// One node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeFacts {
+    /// It is UP.
+    pub is_up: bool,
+    /// It has the role of a consensus member.
+    pub has_role: bool,
+    /// It has a cluster unlock key, which the members keep shares of.
+    pub has_unlock_key: bool,
+}
+
+/// The change that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Intent {
+    /// What is done.
+    pub operation: Operation,
+}
+
+/// A node that waits to become a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiter {
+    /// The node.
+    pub node: NodeId,
+    /// It is up and healthy, and has not failed a moment ago.
+    pub is_ready: bool,
+}
+
+/// How a change goes, as far as this leader has watched it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attempt {
+    /// The joiner's etcd has been seen to answer, now or earlier.
+    pub has_started: bool,
+    /// For how long nothing has got any further.
+    pub stalled_for: Duration,
+    /// For how long the removal has been refused.
+    pub refused_for: Duration,
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing.
+    Idle,
+    /// Nothing but wait, and for what.
+    Wait(Waiting),
+    /// Restart this node's member, the only one, with the timing for a network. Before the learner is added: a member alone
+    /// elects itself much sooner.
+    UseNetworkTiming {
+        /// The node that is about to join.
+        joiner: NodeId,
+    },
+    /// One transaction: the intent, and the list of the members before and after together.
+    Begin(Operation),
+    /// Call to etcd: add the joiner as a learner.
+    AddLearner(NodeId),
+    /// One transaction: the joiner's role, with its credentials and the members as etcd lists them.
+    GrantRole(NodeId),
+    /// Call to etcd: give the learner its vote, as soon as it has caught up. The margin is checked right before.
+    Promote(NodeId),
+    /// One transaction: the intent to add becomes one to remove, the role goes, and the node is put at the end of the queue.
+    GiveUp {
+        /// The joiner.
+        node: NodeId,
+        /// Why.
+        reason: GaveUp,
+    },
+    /// Call to etcd: hand leadership over, as the leader itself is to be removed.
+    HandOver,
+    /// Call to etcd: remove the member. The margin is checked right before.
+    Remove(NodeId),
+    /// One transaction: the intent to remove goes, as it is refused for too long.
+    Withdraw(NodeId),
+    /// One transaction: the intent goes, the list is that of the members as they are. A joiner leaves the queue; after a
+    /// removal the roles go, too.
+    Complete(Operation),
+    /// One transaction: the node leaves the queue, as it need not or cannot join.
+    Dequeue(NodeId),
+    /// Call to etcd: remove a member that is no node. The margin is checked right before.
+    RemoveStranger {
+        /// etcd's id.
+        id: u64,
+        /// It has no vote.
+        is_learner: bool,
+    },
+    /// One transaction: a member's node gets the role.
+    GiveRole(NodeId),
+    /// One transaction: a node that is no member loses the role, and those that need it.
+    TakeRole(NodeId),
+    /// One transaction: the signed list is made to say who the members are.
+    Relist,
+}
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// The leader is not both a node and a member with a vote: so its own state is doubtful, and nothing is done.
+    LeaderDoubtful,
+    /// The members are to split their unlock keys anew, so that the members before and after can open.
+    ReSplit,
+    /// There is no room for another member.
+    Full,
+    /// No node in the queue is up and healthy.
+    NobodyReady,
+}
+
+/// Why a joiner was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GaveUp {
+    /// Its etcd has not started.
+    NotStarted,
+    /// It does not catch up.
+    NoProgress,
+    /// Its node was deleted, or is not up any more.
+    NodeGone,
+}
+
+impl GaveUp {
+    /// For people.
+    #[must_use]
+    pub fn text(self, budgets: &Budgets) -> String {
+        match self {
+            Self::NotStarted => format!(
+                "its consensus member did not start within {:?}; look at the log of etcd on that node",
+                budgets.start
+            ),
+            Self::NoProgress => format!(
+                "its consensus member made no progress for {:?} while it caught up; look at its network and disk",
+                budgets.catch_up
+            ),
+            Self::NodeGone => "the node was deleted, or is not up any more".into(),
+        }
+    }
+}
+
+impl World {
+    /// Nodes with a vote.
+    #[must_use]
+    pub fn voters(&self) -> BTreeSet<NodeId> {
+        self.members.iter().filter(|member| !member.is_learner).filter_map(|member| member.node).collect()
+    }
+
+    /// Members with a vote, those without a node included.
+    fn voter_count(&self) -> usize {
+        self.members.iter().filter(|member| !member.is_learner).count()
+    }
+
+    fn member(&self, node: NodeId) -> Option<&MemberFacts> {
+        self.members.iter().find(|member| member.node == Some(node))
+    }
+
+    fn is_up(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(|node| node.is_up)
+    }
+
+    /// Whether the members before and after the change can open their data after a power cut. Nobody splits keys yet, so
+    /// that holds as long as no member has one; stage B of a change (`cold-start.md`) waits here.
+    fn can_open(&self, joiner: NodeId) -> bool {
+        let holders = self.voters().into_iter().chain([joiner]);
+        holders.filter_map(|node| self.nodes.get(&node)).all(|node| !node.has_unlock_key)
+    }
+}
+
+/// The next step.
+#[must_use]
+pub fn plan(world: &World) -> Step {
+    let leads_as_member = |leader: NodeId| {
+        world.nodes.contains_key(&leader) && world.member(leader).is_some_and(|member| !member.is_learner)
+    };
+    match (world.leader, world.intent) {
+        (Some(leader), Some(Intent { operation: Operation::Add(node) })) if leads_as_member(leader) => {
+            continue_addition(world, node)
+        }
+        (Some(leader), Some(Intent { operation: Operation::Remove(node) })) if leads_as_member(leader) => {
+            continue_removal(world, leader, node)
+        }
+        (Some(leader), None) if leads_as_member(leader) => {
+            repair(world).or_else(|| from_queue(world)).unwrap_or(Step::Idle)
+        }
+        (Some(_) | None, _) => Step::Wait(Waiting::LeaderDoubtful),
+    }
+}
+
+fn continue_addition(world: &World, node: NodeId) -> Step {
+    let member = world.member(node);
+    if member.is_some_and(|member| !member.is_learner) {
+        return Step::Complete(Operation::Add(node));
+    }
+    if !world.is_up(node) {
+        return Step::GiveUp { node, reason: GaveUp::NodeGone };
+    }
+    if member.is_none() {
+        return if world.voter_count() == 1 && !world.network_timing {
+            Step::UseNetworkTiming { joiner: node }
+        } else {
+            Step::AddLearner(node)
+        };
+    }
+    if !world.nodes[&node].has_role {
+        return Step::GrantRole(node);
+    }
+    let attempt = world.attempt;
+    if !attempt.has_started && attempt.stalled_for >= world.budgets.start {
+        return Step::GiveUp { node, reason: GaveUp::NotStarted };
+    }
+    if attempt.stalled_for >= world.budgets.catch_up {
+        return Step::GiveUp { node, reason: GaveUp::NoProgress };
+    }
+    if world.can_open(node) { Step::Promote(node) } else { Step::Wait(Waiting::ReSplit) }
+}
+
+fn continue_removal(world: &World, leader: NodeId, node: NodeId) -> Step {
+    match world.member(node) {
+        None => Step::Complete(Operation::Remove(node)),
+        Some(_) if world.attempt.refused_for >= world.budgets.refused => Step::Withdraw(node),
+        Some(_) if node == leader => Step::HandOver,
+        Some(_) => Step::Remove(node),
+    }
+}
+
+/// What is not as it should be while no change is under way; the first of it.
+fn repair(world: &World) -> Option<Step> {
+    if let Some(stranger) =
+        world.members.iter().find(|member| member.node.is_none_or(|node| !world.nodes.contains_key(&node)))
+    {
+        return Some(Step::RemoveStranger { id: stranger.id, is_learner: stranger.is_learner });
+    }
+    // Whoever has added it, and whatever became of the intent: it goes on like any other.
+    if let Some(node) = world.members.iter().find(|member| member.is_learner).and_then(|member| member.node) {
+        return Some(Step::Begin(Operation::Add(node)));
+    }
+    let voters = world.voters();
+    let role_of = |node: &NodeId| world.nodes.get(node).is_some_and(|node| node.has_role);
+    if let Some(node) = voters.iter().find(|node| !role_of(node)) {
+        return Some(Step::GiveRole(*node));
+    }
+    if let Some((node, _)) = world.nodes.iter().find(|(node, facts)| facts.has_role && !voters.contains(node)) {
+        return Some(Step::TakeRole(*node));
+    }
+    (world.listed != voters).then_some(Step::Relist)
+}
+
+/// The first of the queue who can join.
+fn from_queue(world: &World) -> Option<Step> {
+    let needless = |waiter: &&Waiter| world.member(waiter.node).is_some() || !world.nodes.contains_key(&waiter.node);
+    if let Some(waiter) = world.queue.iter().find(needless) {
+        return Some(Step::Dequeue(waiter.node));
+    }
+    if world.queue.is_empty() {
+        return None;
+    }
+    if world.voter_count() >= MAX_MEMBERS {
+        return Some(Step::Wait(Waiting::Full));
+    }
+    // One that is down does not hold up the others.
+    let Some(next) = world.queue.iter().find(|waiter| waiter.is_ready && world.is_up(waiter.node)) else {
+        return Some(Step::Wait(Waiting::NobodyReady));
+    };
+    Some(if world.voter_count() == 1 && !world.network_timing {
+        Step::UseNetworkTiming { joiner: next.node }
+    } else {
+        Step::Begin(Operation::Add(next.node))
+    })
+}
+
+#[cfg(test)]
+mod tests;
