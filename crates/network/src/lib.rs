@@ -11,13 +11,19 @@
 //! * `choose` is the decision: routes and addresses in, one address out.
 //! * `netlink` asks the kernel for routes and addresses, and waits for changes. Two sockets do that, as answers and
 //!   news get in each other's way on one.
+//! * [`Announcements`] carries datagrams to everybody on the link. Who sends what, and whom to believe, is not decided here.
 //! * [`Network`] is the runnable that puts the two together. While nothing changes it sleeps.
 
 #![forbid(unsafe_code)]
 
+mod announcements;
 mod choose;
 mod netlink;
 mod network;
 
+pub use announcements::{
+    ANNOUNCEMENT_GROUP_V4, ANNOUNCEMENT_GROUP_V6, ANNOUNCEMENT_LIMIT, ANNOUNCEMENT_PORT, Announcements,
+    AnnouncementsError,
+};
 pub use netlink::NetworkError;
 pub use network::{AddressSource, NO_ADDRESS, Network};

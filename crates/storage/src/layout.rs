@@ -3,12 +3,18 @@
 //! | path | content |
 //! |---|---|
 //! | `esp/polis/journal.0`, `.1` | the enrolment journal, sealed |
+//! | `esp/polis/directory.0`, `.1` | where the nodes of the cluster were last known to be |
+//! | `esp/polis/peers.0`, `.1` | where an operator says that nodes are |
+//! | `esp/polis/members.0`, `.1` | the newest signed list of consensus members |
+//! | `esp/polis/announced.0`, `.1` | numbers of announcements that were used |
 //! | `esp/polis/parameters.pb` | node parameters that someone put there; read only |
 //! | `data/partition` | whose data partition this is; written last when formatting |
 //! | `data/etcd/data/` | etcd's own |
 //! | `data/etcd/credentials` | the peer certificates and keys |
+//! | `data/etcd/joining` | that the member has a place in the consensus and has not worked yet |
 //! | `data/node/credentials` | the node's key and certificates |
 //! | `data/node/roles.0`, `.1` | the roles that the node last had |
+//! | `data/node/revocations.0`, `.1` | what the cluster's CA has revoked, as far as the node knows |
 //! | `ephemeral/` | emptied at every start |
 //! | `ephemeral/control.sock` | where the local commands talk to the node |
 //! | `ephemeral/consensus/` | etcd's PEM files and its client socket |
@@ -22,7 +28,10 @@ use crate::generations::Generations;
 use crate::journal::{JournalStore, Seal};
 use crate::path::DiskPath;
 use crate::placement::{Directory, EphemeralFile, Placement, PlacementError, PlainFile};
-use crate::records::{LocalRoles, NodeCredentials, PartitionMarker, PeerCredentials};
+use crate::records::{
+    AnnouncementCounter, ClusterDirectory, LocalRoles, MemberJoin, NodeCredentials, OperatorPeers, PartitionMarker,
+    PeerCredentials, Revocations, SignedMembers,
+};
 use crate::stored::Stored;
 use crate::two_generations::TwoGenerations;
 
@@ -57,6 +66,14 @@ pub struct EspPolis {
     pub directory: Directory,
     /// `esp/polis/journal.0` and `.1`
     pub journal: Generations,
+    /// `esp/polis/directory.0` and `.1`
+    pub cluster_directory: TwoGenerations<ClusterDirectory>,
+    /// `esp/polis/peers.0` and `.1`
+    pub operator_peers: TwoGenerations<OperatorPeers>,
+    /// `esp/polis/members.0` and `.1`
+    pub signed_members: TwoGenerations<SignedMembers>,
+    /// `esp/polis/announced.0` and `.1`
+    pub announced: TwoGenerations<AnnouncementCounter>,
     /// `esp/polis/parameters.pb`
     pub parameters: PlainFile,
 }
@@ -83,6 +100,8 @@ pub struct DataEtcd {
     pub data: Directory,
     /// `data/etcd/credentials`
     pub credentials: Stored<PeerCredentials>,
+    /// `data/etcd/joining`
+    pub joining: Stored<MemberJoin>,
 }
 
 /// `data/node`
@@ -94,6 +113,8 @@ pub struct DataNode {
     pub credentials: Stored<NodeCredentials>,
     /// `data/node/roles.0` and `.1`
     pub roles: TwoGenerations<LocalRoles>,
+    /// `data/node/revocations.0` and `.1`
+    pub revocations: TwoGenerations<Revocations>,
 }
 
 /// `ephemeral`
@@ -149,6 +170,10 @@ impl Layout {
             esp: Esp {
                 polis: EspPolis {
                     journal: placement.journal(&esp_polis, "journal")?,
+                    cluster_directory: placement.two_generations(&esp_polis, "directory")?,
+                    operator_peers: placement.two_generations(&esp_polis, "peers")?,
+                    signed_members: placement.two_generations(&esp_polis, "members")?,
+                    announced: placement.two_generations(&esp_polis, "announced")?,
                     parameters: placement.plain_file(&esp_polis, "parameters.pb")?,
                     directory: esp_polis,
                 },
@@ -159,11 +184,13 @@ impl Layout {
                 etcd: DataEtcd {
                     data: placement.directory(&data_etcd, "data")?,
                     credentials: placement.stored(&data_etcd, "credentials")?,
+                    joining: placement.stored(&data_etcd, "joining")?,
                     directory: data_etcd,
                 },
                 node: DataNode {
                     credentials: placement.stored(&data_node, "credentials")?,
                     roles: placement.two_generations(&data_node, "roles")?,
+                    revocations: placement.two_generations(&data_node, "revocations")?,
                     directory: data_node,
                 },
                 directory: data,
@@ -256,8 +283,11 @@ mod tests {
             "data/etcd",
             "data/etcd/credentials",
             "data/etcd/data",
+            "data/etcd/joining",
             "data/node",
             "data/node/credentials",
+            "data/node/revocations.0",
+            "data/node/revocations.1",
             "data/node/roles.0",
             "data/node/roles.1",
             "data/partition",
@@ -271,9 +301,17 @@ mod tests {
             "ephemeral/control.sock",
             "esp",
             "esp/polis",
+            "esp/polis/announced.0",
+            "esp/polis/announced.1",
+            "esp/polis/directory.0",
+            "esp/polis/directory.1",
             "esp/polis/journal.0",
             "esp/polis/journal.1",
+            "esp/polis/members.0",
+            "esp/polis/members.1",
             "esp/polis/parameters.pb",
+            "esp/polis/peers.0",
+            "esp/polis/peers.1",
             "last_state.json",
         ];
         assert_eq!(paths, expected);

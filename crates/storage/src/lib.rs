@@ -44,7 +44,10 @@ pub use layout::{Data, DataEtcd, DataNode, Ephemeral, EphemeralConsensus, Esp, E
 pub use path::{DiskPath, InvalidName, NAME_LIMIT};
 pub use placement::{Directory, EphemeralFile, PlainFile};
 pub use record::{InvalidRecord, Record};
-pub use records::{LocalRoles, NodeCredentials, PartitionMarker, PeerCredentials};
+pub use records::{
+    AnnouncementCounter, ClusterDirectory, DirectoryNode, LocalRoles, MemberJoin, NodeCredentials, OperatorPeer,
+    OperatorPeers, PartitionMarker, PeerCredentials, Revocations, SignedMembers,
+};
 pub use root::{RootDirectory, RootError};
 pub use stored::{LoadError, StoreError, Stored};
 pub use two_generations::{TwoGenerations, TwoGenerationsError};

@@ -1,4 +1,4 @@
-//! The records of the data partition, typed and checked: schemas in `polis/storage/v1/storage.proto`.
+//! The records of a node's disks, typed and checked: schemas in `polis/storage/v1/storage.proto`.
 
 use polis_proto::storage;
 use polis_secret::Secret32;
@@ -7,6 +7,13 @@ use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::envelope::Format;
 use crate::record::{InvalidRecord, Record};
+
+mod cluster;
+
+pub use cluster::{
+    AnnouncementCounter, ClusterDirectory, DirectoryNode, MemberJoin, OperatorPeer, OperatorPeers, Revocations,
+    SignedMembers,
+};
 
 /// Longest payload of a credentials file: a few certificates of under 2 KiB each and a list of revocations that grows by
 /// some 40 bytes with each removed node.

@@ -82,6 +82,15 @@ impl<T: Record> Stored<T> {
             .map_err(|source| StoreError::TooLong { path: self.full_path(), source })?;
         Ok(durable::write(&*self.disk, site, &self.path, FILE_MODE, &bytes)?)
     }
+
+    /// Removes the file, whatever is in it. When this returns, that is durable; a file that is not there is fine.
+    ///
+    /// # Errors
+    ///
+    /// When the disk fails.
+    pub fn remove(&self, site: &'static str) -> Result<(), DiskError> {
+        durable::remove(&*self.disk, site, &self.path)
+    }
 }
 
 /// Why a file could not be loaded.

@@ -1,0 +1,382 @@
+//! Members that have lost each other say on their link who they are and where.
+//!
+//! A member announces itself while there is no leader, and once in a while when it hears another do so: whoever announces itself
+//! has lost the others, and they need not have noticed. Nobody else says anything, and while all is well nobody does.
+
+mod message;
+
+use std::net::IpAddr;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use polis_identity::NodeId;
+use polis_network::Announcements;
+use polis_storage::AnnouncementCounter;
+use polis_supervisor::{BoxError, Context, RunnableResult, with_causes};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::identity::Identity;
+use crate::kept::Kept;
+use crate::shared::{Shared, changed};
+use crate::workers::locate::{is_lost, until_lost};
+use message::{Announcement, Judge};
+
+/// Whether a node announces itself on its link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Announce {
+    /// It does, unless its address is one of loopback: there, nobody else is on the link.
+    WhereOthersAre,
+    /// It does everywhere.
+    Everywhere,
+    /// It does not, and does not listen.
+    Nowhere,
+}
+
+/// How often a member announces itself. A node that has just started is heard within this time.
+const INTERVAL: Duration = Duration::from_secs(3);
+
+/// How long there must be no leader before it begins: longer than an election takes.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Announcements that are looked at at a time; each costs a signature to check. Nine members that announce themselves are fewer.
+const BURST: u32 = 32;
+
+/// Pause after that many. What comes meanwhile and finds no room in the system is lost, which is what it is for.
+const BURST_PAUSE: Duration = Duration::from_millis(500);
+
+/// Numbers that are taken at a time: so many announcements cost one write to the disk, an hour of them.
+const NUMBERS: u64 = 1200;
+
+/// Pause before sockets that failed are opened again, unless the address changes before.
+const REOPEN_PAUSE: Duration = Duration::from_secs(10);
+
+impl Announce {
+    const fn applies(self, address: IpAddr) -> bool {
+        match self {
+            Self::WhereOthersAre => !address.is_loopback(),
+            Self::Everywhere => true,
+            Self::Nowhere => false,
+        }
+    }
+}
+
+pub(crate) async fn run(shared: Arc<Shared>, context: Context) -> RunnableResult {
+    let identity = shared.identity(&context).await?;
+    let file = shared.layout.esp.polis.announced.clone();
+    let kept = Kept::new(file, "the counter of this node's announcements", "announcements-damaged");
+    context.healthy();
+    let judge = Judge::new(identity.cluster_id(), identity.node_id());
+    let mut worker = Worker {
+        shared: &shared,
+        context: &context,
+        identity: &identity,
+        numbers: Numbers { kept, free: None },
+        judge,
+    };
+    context.unless_cancelled(worker.serve()).await?
+}
+
+struct Worker<'a> {
+    shared: &'a Shared,
+    context: &'a Context,
+    identity: &'a Identity,
+    numbers: Numbers,
+    judge: Judge,
+}
+
+/// Numbers of announcements, none of which is used twice, also over starts.
+struct Numbers {
+    kept: Kept<AnnouncementCounter>,
+    /// Those that are taken and not used yet; absent before the first is needed, which most nodes never do.
+    free: Option<Range<u64>>,
+}
+
+impl Numbers {
+    async fn next(&mut self, context: &Context) -> Result<u64, BoxError> {
+        let mut free = match self.free.take() {
+            Some(free) => free,
+            None => {
+                let used = self.kept.load(context).await?.unwrap_or_default().reserved;
+                used..used
+            }
+        };
+        if free.is_empty() {
+            let reserved = free.end.saturating_add(NUMBERS);
+            self.kept.store(context, AnnouncementCounter { reserved }, "announced").await?;
+            free.end = reserved;
+        }
+        let number = free.next().ok_or("there are no numbers of announcements left")?;
+        self.free = Some(free);
+        Ok(number)
+    }
+}
+
+impl Worker<'_> {
+    /// Serves until the disk fails.
+    async fn serve(&mut self) -> RunnableResult {
+        let mut address = self.shared.settings.address.clone();
+        loop {
+            let present = *address.borrow_and_update();
+            let own = present.filter(|address| self.shared.settings.announce.applies(*address));
+            let Some(own) = own else {
+                changed(&mut address).await;
+                continue;
+            };
+            let ended = match Announcements::open(own) {
+                Ok(sockets) => tokio::select! {
+                    () = changed(&mut address) => continue,
+                    ended = self.take_part(&sockets, own) => ended?,
+                },
+                Err(error) => error.into(),
+            };
+            tracing::debug!(reason = with_causes(&*ended), "no announcements on the link for now");
+            tokio::select! {
+                () = changed(&mut address) => {}
+                () = sleep(REOPEN_PAUSE) => {}
+            }
+        }
+    }
+
+    /// Announces and listens until the sockets fail (which is returned) or the disk does (which is the error).
+    async fn take_part(&mut self, sockets: &Announcements, own: IpAddr) -> Result<BoxError, BoxError> {
+        let mut members = self.shared.members.subscribe();
+        let mut schedule = Schedule::default();
+        let mut budget = Budget::new(Instant::now());
+        loop {
+            let listed = members.borrow_and_update().clone();
+            if let Some(listed) = &listed {
+                self.judge.set_members(listed.list());
+            }
+            let own_id = self.identity.node_id();
+            let is_member = listed.is_some_and(|listed| listed.list().member(&own_id).is_some());
+            let is_lost = is_lost(self.shared);
+            schedule.see(is_member && is_lost, Instant::now());
+            let due = schedule.due.filter(|_| is_member);
+            tokio::select! {
+                Ok(()) = members.changed() => {}
+                () = until_lost(self.shared, !is_lost) => {}
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                    schedule.sent(Instant::now());
+                    let announcement = self.announcement(own).await?;
+                    if let Err(error) = sockets.send(&announcement).await {
+                        return Ok(error.into());
+                    }
+                }
+                datagram = sockets.receive() => {
+                    let datagram = match datagram {
+                        Ok(datagram) => datagram,
+                        Err(error) => return Ok(error.into()),
+                    };
+                    if self.hear(&datagram) {
+                        schedule.answer(Instant::now());
+                    }
+                    if budget.spend(Instant::now()) {
+                        sleep(BURST_PAUSE).await;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn announcement(&mut self, own: IpAddr) -> Result<Vec<u8>, BoxError> {
+        let announcement = Announcement {
+            cluster_id: self.identity.cluster_id(),
+            public_key: self.identity.public_key(),
+            counter: self.numbers.next(self.context).await?,
+            address: own,
+        };
+        Ok(announcement.sign(&self.identity.join_key))
+    }
+
+    /// Takes what was heard; returns whether another member has announced itself.
+    fn hear(&mut self, datagram: &[u8]) -> bool {
+        match self.judge.hear(datagram) {
+            Ok(Some(Announcement { public_key, address, .. })) => {
+                let node = NodeId::of(&public_key);
+                tracing::debug!(%node, %address, "a member has announced itself on this link");
+                self.shared.addresses.change(|known| known.announce(node, address));
+                true
+            }
+            Ok(None) => false,
+            Err(reason) => {
+                tracing::debug!(reason = with_causes(&reason), "ignored an announcement on this link");
+                false
+            }
+        }
+    }
+}
+
+/// When the next announcement is due. Pure.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Schedule {
+    due: Option<Instant>,
+    last: Option<Instant>,
+    lost: bool,
+}
+
+impl Schedule {
+    /// Whether this member has lost the others.
+    fn see(&mut self, lost: bool, now: Instant) {
+        if lost && !self.lost {
+            self.due = Some(self.not_before(now + PATIENCE));
+        } else if !lost && self.lost {
+            self.due = None;
+        }
+        self.lost = lost;
+    }
+
+    /// Another member has announced itself: it is told where this one is.
+    fn answer(&mut self, now: Instant) {
+        if self.due.is_none() {
+            self.due = Some(self.not_before(now));
+        }
+    }
+
+    fn sent(&mut self, now: Instant) {
+        self.last = Some(now);
+        self.due = self.lost.then(|| now + INTERVAL);
+    }
+
+    /// Announcements are an interval apart, whatever they are made for.
+    fn not_before(&self, time: Instant) -> Instant {
+        self.last.map_or(time, |last| time.max(last + INTERVAL))
+    }
+}
+
+/// How many datagrams are looked at. Pure.
+#[derive(Debug)]
+struct Budget {
+    since: Instant,
+    spent: u32,
+}
+
+impl Budget {
+    const fn new(now: Instant) -> Self {
+        Self { since: now, spent: 0 }
+    }
+
+    /// One more; returns whether it is time to pause.
+    fn spend(&mut self, now: Instant) -> bool {
+        if now.saturating_duration_since(self.since) >= BURST_PAUSE {
+            *self = Self::new(now);
+        }
+        self.spent += 1;
+        let is_over = self.spent >= BURST;
+        if is_over {
+            *self = Self::new(now);
+        }
+        is_over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use polis_storage::simulation::SimulatedDisk;
+    use polis_storage::{Disk, Layout};
+    use polis_supervisor::testing::Harness;
+    use polis_supervisor::{BackoffSettings, Settings, runnable};
+    use tokio::sync::watch;
+
+    use super::*;
+
+    const fn ms(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    #[test]
+    fn a_member_announces_itself_while_it_has_lost_the_others() {
+        let start = Instant::now();
+        let mut schedule = Schedule::default();
+        schedule.see(false, start);
+        assert_eq!(schedule.due, None);
+        schedule.see(true, start);
+        assert_eq!(schedule.due, Some(start + PATIENCE));
+        // Looking again is no reason to wait longer.
+        schedule.see(true, start + ms(500));
+        assert_eq!(schedule.due, Some(start + PATIENCE));
+        schedule.sent(start + PATIENCE);
+        assert_eq!(schedule.due, Some(start + PATIENCE + INTERVAL));
+        schedule.see(false, start + ms(1500));
+        assert_eq!(schedule.due, None);
+        // An election that flaps does not make a flood.
+        schedule.see(true, start + ms(1600));
+        assert_eq!(schedule.due, Some(start + PATIENCE + INTERVAL));
+    }
+
+    #[test]
+    fn another_is_answered_once_and_not_too_often() {
+        let start = Instant::now();
+        let mut schedule = Schedule::default();
+        schedule.answer(start);
+        assert_eq!(schedule.due, Some(start));
+        schedule.sent(start);
+        assert_eq!(schedule.due, None);
+        schedule.answer(start + ms(10));
+        schedule.answer(start + ms(20));
+        assert_eq!(schedule.due, Some(start + INTERVAL));
+    }
+
+    #[test]
+    fn a_flood_is_looked_at_in_bursts() {
+        let start = Instant::now();
+        let mut budget = Budget::new(start);
+        let paused = (0..BURST * 2).filter(|_| budget.spend(start)).count();
+        assert_eq!(paused, 2);
+        // What comes slowly never waits.
+        let mut budget = Budget::new(start);
+        assert!((1..1000).all(|number| !budget.spend(start + BURST_PAUSE * number)));
+    }
+
+    #[tokio::test]
+    async fn no_number_is_used_twice_over_starts() {
+        let disk: Arc<dyn Disk> = Arc::new(SimulatedDisk::default());
+        let layout = Layout::new(disk);
+        layout.prepare_start().unwrap();
+        let used = watch::Sender::new(Vec::new());
+        // Each life of the runnable is a start: it uses a few numbers and dies.
+        let root = {
+            let (layout, used) = (layout.clone(), used.clone());
+            runnable(move |context: Context| {
+                let (layout, used) = (layout.clone(), used.clone());
+                async move {
+                    context.run("announcer", move |context: Context| {
+                        let (file, used) = (layout.esp.polis.announced.clone(), used.clone());
+                        async move {
+                            let mut numbers = Numbers { kept: Kept::new(file, "the counter", "damaged"), free: None };
+                            for _ in 0..3 {
+                                let number = numbers.next(&context).await?;
+                                used.send_modify(|used| used.push(number));
+                            }
+                            Err("again".into())
+                        }
+                    })?;
+                    context.healthy();
+                    Err(context.cancelled().await.into())
+                }
+            })
+        };
+        let backoff = BackoffSettings { initial: ms(5), ..BackoffSettings::default() };
+        let harness = Harness::start_with(Settings { backoff, ..Settings::default() }, root);
+        let mut enough = used.subscribe();
+        let waited = tokio::time::timeout(Duration::from_secs(20), enough.wait_for(|used| used.len() >= 9));
+        let numbers = waited.await.unwrap().unwrap().clone();
+        harness.finish().await;
+        assert!(numbers.is_sorted_by(|first, second| first < second), "{numbers:?}");
+        assert_eq!(numbers[..3], [0, 1, 2]);
+        assert_eq!(numbers[3..6], [NUMBERS, NUMBERS + 1, NUMBERS + 2]);
+    }
+
+    #[test]
+    fn loopback_is_a_link_of_its_own() {
+        for (announce, address, expected) in [
+            (Announce::WhereOthersAre, "10.0.0.1", true),
+            (Announce::WhereOthersAre, "127.1.0.1", false),
+            (Announce::WhereOthersAre, "::1", false),
+            (Announce::Everywhere, "127.1.0.1", true),
+            (Announce::Nowhere, "10.0.0.1", false),
+        ] {
+            assert_eq!(announce.applies(address.parse().unwrap()), expected, "{announce:?} {address}");
+        }
+    }
+}

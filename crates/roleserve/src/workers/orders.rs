@@ -1,0 +1,132 @@
+//! Follows what the cluster wants every node to learn at once: revocations, the member list, and what is to become of this node.
+//! What a later start must know is made durable before anybody is told of it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use polis_curator::SignedMemberList;
+use polis_identity::RevocationList;
+use polis_proto::curator_state;
+use polis_proto::enrolment::enrolment_client::EnrolmentClient;
+use polis_proto::enrolment::{Orders, WatchOrdersRequest};
+use polis_storage::{Revocations, SignedMembers};
+use polis_supervisor::{BoxError, Context, RunnableResult, with_causes};
+use tonic::transport::Channel;
+use tonic::{Status, Streaming};
+
+use super::follow::{Follower, follow};
+use crate::identity::Identity;
+use crate::kept::Kept;
+use crate::members;
+use crate::shared::Shared;
+
+pub(crate) async fn run(shared: Arc<Shared>, context: Context) -> RunnableResult {
+    let identity = shared.identity(&context).await?;
+    let kept = Kept::new(
+        shared.layout.data.node.revocations.clone(),
+        "the list of what the cluster's authority has revoked",
+        "revocations-damaged",
+    );
+    let known = context.unless_cancelled(kept.load(&context)).await??;
+    if let Some(list) = known.and_then(|known| RevocationList::read(known.revocation_list, &identity.authority).ok()) {
+        shared.trust_parts.send_modify(|parts| parts.revocations = Some(list));
+    }
+    let cluster = shared.cluster(&context).await?;
+    context.healthy();
+    let mut follower =
+        Follow { shared: &shared, context: &context, identity: &identity, kept, members: shared.kept_members() };
+    Err(context.unless_cancelled(follow(&shared, &context, &identity, &cluster, &mut follower)).await?)
+}
+
+struct Follow<'a> {
+    shared: &'a Shared,
+    context: &'a Context,
+    identity: &'a Identity,
+    kept: Kept<Revocations>,
+    members: Kept<SignedMembers>,
+}
+
+#[async_trait]
+impl Follower for Follow<'_> {
+    type Message = Orders;
+    const WHAT: &'static str = "the cluster's orders";
+
+    async fn open(&self, channel: Channel) -> Result<Streaming<Orders>, Status> {
+        Ok(EnrolmentClient::new(channel).watch_orders(WatchOrdersRequest {}).await?.into_inner())
+    }
+
+    async fn take(&mut self, orders: Orders) -> Result<(), BoxError> {
+        let decommission = orders.decommission();
+        let Orders { revocation_list, signed_list, decommission: _, members } = orders;
+        self.take_revocations(revocation_list).await?;
+        if let Some(signed_list) = signed_list {
+            self.take_members(signed_list).await?;
+        }
+        let sightings = members::sightings(&members);
+        let ids: BTreeSet<_> = sightings.iter().map(|sighting| sighting.node_id).collect();
+        self.shared.addresses.change(|known| {
+            known.change_directory(|directory| {
+                sightings.iter().for_each(|sighting| directory.learn(sighting));
+                // There is always a member; a list without any says that the leader does not know yet.
+                if !ids.is_empty() {
+                    directory.set_members(&ids);
+                }
+            });
+        });
+        self.shared.trust_parts.send_if_modified(|parts| !std::mem::replace(&mut parts.orders_fresh, true));
+        self.shared.decommission.send_if_modified(|known| std::mem::replace(known, decommission) != decommission);
+        Ok(())
+    }
+
+    fn lose(&mut self) {
+        self.shared.trust_parts.send_if_modified(|parts| std::mem::take(&mut parts.orders_fresh));
+    }
+}
+
+impl Follow<'_> {
+    /// A list that is older than the known one is ignored: what was revoked stays revoked.
+    async fn take_revocations(&self, list: Vec<u8>) -> Result<(), BoxError> {
+        if list.is_empty() {
+            return Ok(());
+        }
+        let list = match RevocationList::read(list, &self.identity.authority) {
+            Ok(list) => list,
+            Err(error) => {
+                tracing::warn!(reason = with_causes(&error), "ignored a list of revocations that is not the cluster's");
+                return Ok(());
+            }
+        };
+        let newest = self.shared.trust_parts.borrow().revocations.as_ref().map(RevocationList::number);
+        if newest.is_some_and(|newest| newest >= list.number()) {
+            return Ok(());
+        }
+        let record = Revocations { revocation_list: list.der().to_vec() };
+        self.kept.store(self.context, record, "node/revocations").await?;
+        self.shared.trust_parts.send_modify(|parts| parts.revocations = Some(list));
+        Ok(())
+    }
+
+    /// The highest epoch wins, wherever a list comes from.
+    async fn take_members(&self, wire: curator_state::SignedMemberList) -> Result<(), BoxError> {
+        let list = match SignedMemberList::verify(wire, &self.identity.authority) {
+            Ok(list) => list,
+            Err(error) => {
+                tracing::warn!(reason = with_causes(&error), "ignored a member list that the cluster has not signed");
+                return Ok(());
+            }
+        };
+        let epoch = list.list().epoch();
+        let is_newer =
+            |known: &Option<Arc<SignedMemberList>>| known.as_ref().is_none_or(|known| known.list().epoch() < epoch);
+        if !is_newer(&self.shared.members.borrow()) {
+            return Ok(());
+        }
+        let record = SignedMembers { signed_list: list.encode() };
+        self.members.store(self.context, record, "members/newest").await?;
+        tracing::info!(%epoch, members = list.list().members().len(), "a newer member list is durable");
+        self.shared.members.send_replace(Some(Arc::new(list)));
+        self.shared.durable_epoch.send_replace(Some(epoch));
+        Ok(())
+    }
+}
