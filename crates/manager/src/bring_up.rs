@@ -2,11 +2,14 @@
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use polis_condition::Severity;
 use polis_curator::{ClusterStore, Entry, layout};
-use polis_identity::{Certificate, NodeId, NodeKey, PublicKey, verify_certificate_authority, verify_node_in_cluster};
+use polis_identity::{
+    Certificate, JoinKey, NodeId, NodeKey, PublicKey, ShareKey, verify_certificate_authority, verify_node_in_cluster,
+};
+use polis_roleserve::Identity;
 use polis_storage::data::UnlockKeys;
 use polis_storage::{Journal, LocalRoles, NodeCredentials};
 use polis_supervisor::{Context, with_causes};
@@ -15,8 +18,10 @@ use crate::consensus::{ConsensusProvider, MemberSettings};
 use crate::failure::Failure;
 use crate::manager::Inner;
 use crate::node::Node;
+use crate::pace::Pace;
 use crate::state::State;
-use crate::trouble::{Ended, Trouble, until_cured};
+use crate::trouble::{Curable, Ended, Trouble, until_cured};
+use crate::verdict::CLUSTER_UNREACHABLE;
 
 /// Roles of the node that founds a cluster (metropolis.md, G.6).
 pub(crate) const FIRST_ROLES: LocalRoles =
@@ -31,6 +36,7 @@ pub(crate) const NO_KEYS: Option<&UnlockKeys> = None;
 
 impl<C: ConsensusProvider> Inner<C> {
     /// Does work on the disk, away from the threads that serve everything else, until it succeeds or its trouble is final.
+    /// Nothing of it happens any more once the node's membership has ended.
     pub(crate) async fn on_disk<T, E, F>(&self, context: &Context, work: F) -> Result<T, Ended>
     where
         T: Send + 'static,
@@ -39,8 +45,14 @@ impl<C: ConsensusProvider> Inner<C> {
     {
         let work = Arc::new(work);
         until_cured(context, || {
-            let work = work.clone();
-            async move { context.blocking(move || work()).await.map_err(Into::into) }
+            let (work, gate) = (work.clone(), self.gate.clone());
+            async move {
+                match context.blocking(move || gate.pass(&*work)).await {
+                    Some(outcome) => outcome.map_err(Into::into),
+                    // Whoever has closed the gate ends this as well.
+                    None => std::future::pending().await,
+                }
+            }
         })
         .await
     }
@@ -56,23 +68,18 @@ impl<C: ConsensusProvider> Inner<C> {
         Ok(())
     }
 
-    /// Starts the consensus member and waits until it answers.
-    pub(crate) async fn start_member(
-        &self,
-        context: &Context,
-        settings: MemberSettings,
-    ) -> Result<Arc<dyn ClusterStore>, Ended> {
-        let member = until_cured(context, || async {
-            self.consensus.start(context, settings.clone()).map_err(|error| Trouble::Curable {
-                condition: "consensus-cannot-start",
-                message: format!("the consensus member cannot be started: {}", with_causes(&*error)),
-                hint: "it needs a free port on 127.0.0.1 and a root that can be named from everywhere; the node goes on by itself",
+    /// Starts the consensus member. That it answers is another matter.
+    pub(crate) async fn start_member(&self, context: &Context, settings: MemberSettings) -> Result<C::Member, Ended> {
+        until_cured(context, || async {
+            self.consensus.start(context, settings.clone()).await.map_err(|error| {
+                Trouble::curable(
+                    "consensus-cannot-start",
+                    format!("the consensus member cannot be started: {}", with_causes(&*error)),
+                    "it needs a free port on 127.0.0.1 and a root that can be named from everywhere; the node goes on by itself",
+                )
             })
         })
-        .await?;
-        *self.member.lock().unwrap_or_else(PoisonError::into_inner) = Some(member.clone());
-        context.unless_cancelled(self.consensus.ready(&member)).await?;
-        Ok(self.consensus.store(&member))
+        .await
     }
 
     /// The credentials of a node that has some, and where they are.
@@ -101,19 +108,62 @@ impl<C: ConsensusProvider> Inner<C> {
         self.on_disk(context, move || file.store(&roles, site)).await
     }
 
-    /// Writes once through the node's own member, which is what Running means, and is Running.
-    pub(crate) async fn finish(
+    /// Loads what the node proves itself with, and publishes it: from here on others can act for the node, also before it
+    /// runs.
+    pub(crate) async fn identify(
         &self,
         context: &Context,
         journal: &Journal,
         roles: LocalRoles,
+    ) -> Result<Node, Ended> {
+        let (credentials, path) = self.load_credentials(context).await?;
+        let key = NodeKey::from_secret(credentials.node_key.clone());
+        let node = node(journal, credentials, &path, roles)?;
+        let identity = Identity {
+            key,
+            certificate: node.certificate.clone(),
+            authority: node.authority.clone(),
+            join_key: JoinKey::from_secret(journal.join_key.clone()),
+            share_public: ShareKey::from_secret(journal.share_key.clone()).public(),
+        };
+        self.publisher.identify(identity);
+        Ok(node)
+    }
+
+    /// Writes once through the node's own member, which is what Running means for a node that has one, and is Running.
+    pub(crate) async fn run_as_member(
+        &self,
+        context: &Context,
+        node: Node,
         store: &dyn ClusterStore,
     ) -> Result<(), Ended> {
-        let (credentials, path) = self.load_credentials(context).await?;
-        let node = node(journal, credentials, &path, roles)?;
         let now = jiff::Timestamp::now().to_string().into_bytes();
         let record = Entry { key: layout::last_start(&node.id), value: now };
         until_cured(context, || async { Ok(store.put("start-record", record.clone()).await?) }).await?;
+        self.run_as(node)
+    }
+
+    /// Waits until the leader has answered one heartbeat, which is what Running means for a node without a member, and is Running.
+    pub(crate) async fn run_as_guest(&self, context: &Context, node: Node) -> Result<(), Ended> {
+        until_cured(context, || async {
+            self.settings.access.heartbeat().await.map_err(|unheard| {
+                let Node { id, cluster_id, .. } = &node;
+                Trouble::Curable(Curable {
+                    condition: CLUSTER_UNREACHABLE,
+                    severity: Severity::Error,
+                    message: format!("{id} belongs to the cluster {cluster_id} and looks for its leader: {unheard}"),
+                    hint: "see whether a quorum of the consensus members runs, with `polis cluster health`; `polis node peers set` \
+                           gives this node other addresses; it goes on by itself"
+                        .to_owned(),
+                    pace: Pace::AtOnce,
+                })
+            })
+        })
+        .await?;
+        self.run_as(node)
+    }
+
+    fn run_as(&self, node: Node) -> Result<(), Ended> {
         if self.publisher.state() != State::Running {
             self.publisher.run(Arc::new(node)).map_err(|_| Ended::Failed(Failure::Gone))?;
         }
@@ -137,9 +187,6 @@ pub(crate) fn node(
     if *key.as_bytes() != journal.node_public_key {
         return Err(unusable(format!("they belong to {}, another node", NodeId::of(&key)).into()));
     }
-    if journal.cluster_ca.as_ref().is_some_and(|authority| *authority != credentials.ca_certificate) {
-        return Err(unusable("they belong to another cluster than the journal says".into()));
-    }
     let certificate = |der: Vec<u8>| Certificate::from_der(der).map_err(|error| unusable(error.into()));
     let authority = certificate(credentials.ca_certificate)?;
     let authority = verify_certificate_authority(authority).map_err(|error| unusable(error.into()))?;
@@ -149,6 +196,9 @@ pub(crate) fn node(
         return Err(unusable("the certificate is for another key".into()));
     }
     let cluster_id = authority.cluster_id();
+    if journal.cluster_id.as_ref().is_some_and(|expected| *expected != cluster_id.to_string()) {
+        return Err(unusable("they belong to another cluster than the journal says".into()));
+    }
     Ok(Node { id: identity.id, public_key: key, certificate, authority, cluster_id, roles })
 }
 

@@ -1,32 +1,24 @@
-//! The consensus member of a real node: etcd.
+//! The consensus member of a real node: etcd, as the control plane runs it.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use polis_consensus::{
-    Configuration, Consensus, EtcdBinary, KvError, Membership, NameError, Namespaced, Start, Timing, Transaction,
-};
+use polis_consensus::{Consensus, KvError, Membership, NameError, Namespaced, Phase, Start, Transaction};
 use polis_curator::{ClusterStore, Creation, Entry, StoreError};
-use polis_storage::Disk;
+use polis_roleserve::{ControlPlane, MemberSettings as ControlPlaneMember};
 use polis_supervisor::{BoxError, Context};
-use tokio::sync::watch;
 
 use crate::consensus::{ConsensusProvider, MemberSettings, WithoutData};
 use crate::manager::Manager;
 
-/// Starts etcd as this node's consensus member.
-pub struct EtcdProvider {
-    etcd: EtcdBinary,
-    disk: Arc<dyn Disk>,
-    address: watch::Receiver<Option<IpAddr>>,
-}
+/// Has the control plane run etcd as this node's consensus member.
+pub struct EtcdProvider(ControlPlane);
 
 impl EtcdProvider {
-    /// Prepares for running `etcd` with data on `disk`, for peers that reach this node at `address`.
+    /// The provider whose members `control_plane` runs.
     #[must_use]
-    pub fn new(etcd: EtcdBinary, disk: Arc<dyn Disk>, address: watch::Receiver<Option<IpAddr>>) -> Self {
-        Self { etcd, disk, address }
+    pub const fn new(control_plane: ControlPlane) -> Self {
+        Self(control_plane)
     }
 }
 
@@ -34,26 +26,32 @@ impl EtcdProvider {
 impl ConsensusProvider for EtcdProvider {
     type Member = Consensus;
 
-    fn start(&self, context: &Context, settings: MemberSettings) -> Result<Consensus, BoxError> {
-        let consensus = Consensus::new(Configuration {
-            etcd: self.etcd.clone(),
-            public_key: settings.public_key,
-            pki: settings.credentials,
-            address: self.address.clone(),
-            disk: self.disk.clone(),
-            start: match settings.without_data {
-                WithoutData::Found => Start::Found,
-                WithoutData::Refuse => Start::Existing,
-            },
-            // A member alone has nobody to wait for.
-            timing: Timing::Alone,
-        })?;
-        context.run("consensus", consensus.clone())?;
-        Ok(consensus)
+    async fn start(&self, context: &Context, settings: MemberSettings) -> Result<Consensus, BoxError> {
+        let MemberSettings { credentials, public_key, without_data } = settings;
+        let start = match without_data {
+            WithoutData::Found => Start::Found,
+            WithoutData::Refuse => Start::Existing,
+        };
+        let control_plane = self.0.clone();
+        let settings = ControlPlaneMember { credentials, public_key, start };
+        Ok(context.blocking(move || control_plane.start_member(settings)).await?)
     }
 
     async fn ready(&self, member: &Consensus) {
         member.ready().await;
+    }
+
+    async fn without_vote(&self, member: &Consensus) {
+        let (mut status, mut current) = (member.status(), self.0.member());
+        // Both senders live as long as the two handles here do.
+        tokio::select! {
+            _ = status.wait_for(|status| matches!(status.phase, Phase::Learner | Phase::Removed)) => {}
+            _ = current.wait_for(Option::is_none) => {}
+        }
+    }
+
+    fn member(&self) -> Option<Consensus> {
+        self.0.member().borrow().clone()
     }
 
     fn store(&self, member: &Consensus) -> Arc<dyn ClusterStore> {

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use polis_identity::ClusterId;
 use polis_parameters::ParametersError;
 use polis_supervisor::BoxError;
 
@@ -16,7 +17,7 @@ pub enum Failure {
     /// There is neither a journal nor a parameters file.
     #[error(
         "this node has no cluster and was given no parameters: they were looked for at {} and {}. Name a file with \
-         --parameters; `polis parameters bootstrap` makes one",
+         --parameters; `polis parameters bootstrap` makes one for a new cluster, `polis parameters register` one for a cluster that runs",
         firmware.display(), esp.display()
     )]
     NoParameters {
@@ -55,10 +56,22 @@ pub enum Failure {
         /// What works.
         instead: &'static str,
     },
+    /// The cluster asks of its nodes what this build cannot do. It does not do something weaker instead.
+    #[error(
+        "the cluster {cluster} asks its nodes for {wanted}, which is not on this build. Nothing was formatted. Instead, {instead}"
+    )]
+    ClusterNotOnThisBuild {
+        /// The cluster.
+        cluster: ClusterId,
+        /// What it asks for.
+        wanted: String,
+        /// What works.
+        instead: &'static str,
+    },
     /// The cluster has removed the node.
     #[error(
-        "removed from the cluster: {reason}. The journal records it, so this node does not come back by itself; nothing \
-         was changed. To use the machine again, give it a new root directory"
+        "removed from the cluster: {reason}. The journal records it, so this node does not come back by itself, and a later \
+         start changes nothing. To use the machine again, give it a new root directory"
     )]
     Removed {
         /// What the cluster said.
@@ -140,6 +153,7 @@ impl Failure {
             }
             Self::NoParameters { .. }
             | Self::NotOnThisBuild { .. }
+            | Self::ClusterNotOnThisBuild { .. }
             | Self::Removed { .. }
             | Self::DataWithoutJournal { .. }
             | Self::Gone => None,

@@ -11,29 +11,47 @@
 //! step derives what is left to do from what is durable, so it can be repeated after any crash. Nothing that may pass is a
 //! failure: it is retried for ever, with a condition that says what is missing; a failure is what a human must decide.
 //!
-//! The decisions are pure: [`State`] with [`TRANSITIONS`], [`decide`], and the classification of errors. The rest is a thin loop
-//! around them that reads, writes and starts the consensus member through traits, so that tests run it on a simulated disk.
+//! Being let in and being let go are the two ends. A machine asks with the same keys until it is answered, however long an operator
+//! takes, whoever leads, and however often either is restarted; each call can be repeated, and what an answer means is one table. A
+//! node that the cluster has removed, which it must prove, says so for ever and touches nothing ([`Manager::remove`]); one that is
+//! decommissioned has erased its keys before ([`Manager::erase_keys`]).
+//!
+//! The decisions are pure: [`State`] with [`TRANSITIONS`], [`decide`], and the classification of errors and answers. The rest is a
+//! thin loop around them that reads, writes, calls the cluster ([`ClusterAccess`]) and starts the consensus member
+//! ([`ConsensusProvider`]) through traits, so that tests run it on a simulated disk beside a scripted cluster.
 
 #![forbid(unsafe_code)]
 
 mod bring_up;
+mod cluster_access;
 mod consensus;
 mod create_cluster;
 mod decision;
+mod ending;
+mod enrolment;
 mod etcd;
 mod failure;
+mod gate;
 mod join;
 mod manager;
 mod node;
+mod pace;
 mod parameter_source;
+mod petition;
 mod preflight;
 mod prepare;
 mod progress;
+mod register;
 mod state;
 mod trouble;
+mod verdict;
 
+pub use cluster_access::{
+    Admission, Applicant, ApplicantLink, Attempt, AttemptProblem, CallFailure, ClusterAccess, Commitment, Membership,
+    Registration, RpcAccess, Unheard,
+};
 pub use consensus::{ConsensusProvider, MemberSettings, WithoutData};
-pub use decision::{Decision, decide};
+pub use decision::{Decision, NewParameters, decide};
 pub use etcd::EtcdProvider;
 pub use failure::Failure;
 pub use manager::{Manager, Settings};

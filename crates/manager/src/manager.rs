@@ -1,22 +1,27 @@
 //! The Manager itself: one object with a state, run as a runnable, safe to ask from anywhere.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use polis_condition::Severity;
+use polis_roleserve::Identity;
 use polis_storage::data::ProgressSender;
 use polis_storage::journal::PlainSeal;
 use polis_storage::{DataPartition, Disk, Journal, JournalStore, Layout};
 use polis_supervisor::{Context, RunnableResult, SharedRunnable, runnable};
 use tokio::sync::watch;
 
+use crate::cluster_access::ClusterAccess;
 use crate::consensus::ConsensusProvider;
 use crate::create_cluster::Begun;
 use crate::decision::{Decision, decide};
+use crate::ending::Orders;
 use crate::failure::Failure;
+use crate::gate::Gate;
 use crate::node::Node;
 use crate::parameter_source::ParameterSource;
 use crate::progress::{Outcome, Progress, Publisher, wait_finished};
+use crate::register::RegistrationBegun;
 use crate::state::State;
 use crate::trouble::Ended;
 
@@ -30,6 +35,8 @@ pub struct Settings {
     pub address: watch::Receiver<Option<IpAddr>>,
     /// Where parameters come from.
     pub parameters: ParameterSource,
+    /// The way to a cluster that others run.
+    pub access: Arc<dyn ClusterAccess>,
     /// Whether the machine has a TPM.
     pub tpm_present: bool,
 }
@@ -43,8 +50,12 @@ pub(crate) struct Inner<C: ConsensusProvider> {
     pub(crate) journal: JournalStore,
     pub(crate) consensus: C,
     pub(crate) publisher: Publisher,
-    /// The consensus member of the present life of the Manager.
-    pub(crate) member: Mutex<Option<C::Member>>,
+    /// What the enrolment does to the disk passes through here.
+    pub(crate) gate: Gate,
+    /// What has been ordered about the end of the membership.
+    pub(crate) orders: watch::Sender<Orders>,
+    /// Whether the keys are erased, since this start.
+    pub(crate) erased: watch::Sender<bool>,
     /// How far the work on the data partition is.
     pub(crate) data_progress: ProgressSender,
 }
@@ -61,8 +72,17 @@ impl<C: ConsensusProvider> Manager<C> {
     pub fn new(settings: Settings, consensus: C) -> Self {
         let layout = Layout::new(settings.disk.clone());
         let journal = layout.journal_store(Arc::new(PlainSeal));
-        let (publisher, member, data_progress) = (Publisher::new(), Mutex::new(None), ProgressSender::default());
-        Self(Arc::new(Inner { settings, layout, journal, consensus, publisher, member, data_progress }))
+        Self(Arc::new(Inner {
+            settings,
+            layout,
+            journal,
+            consensus,
+            publisher: Publisher::new(),
+            gate: Gate::default(),
+            orders: watch::Sender::new(Orders::default()),
+            erased: watch::Sender::new(false),
+            data_progress: ProgressSender::default(),
+        }))
     }
 
     /// The runnable that does the work. It is healthy once the node runs, and done once it has failed.
@@ -98,17 +118,38 @@ impl<C: ConsensusProvider> Manager<C> {
         self.watch().borrow().node.clone()
     }
 
+    /// What the node proves itself with to its cluster, as soon as it has that, which is before it runs.
+    #[must_use]
+    pub fn identity(&self) -> watch::Receiver<Option<Arc<Identity>>> {
+        self.0.publisher.identity()
+    }
+
     /// The consensus member, while the node runs and has one.
     #[must_use]
     pub fn consensus_member(&self) -> Option<C::Member> {
-        let runs = self.state() == State::Running;
-        runs.then(|| self.0.member.lock().unwrap_or_else(PoisonError::into_inner).clone()).flatten()
+        if self.state() == State::Running { self.0.consensus.member() } else { None }
     }
 
     /// The consensus member as soon as it is started, for showing how it fares.
     #[must_use]
     pub fn starting_member(&self) -> Option<C::Member> {
-        self.0.member.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.consensus.member()
+    }
+
+    /// The cluster has removed the node, which has been proved. In whatever state the node is, its journal records that, and then
+    /// it fails with this reason. Returns at once; may be called again, and the first reason stays.
+    pub fn remove(&self, reason: impl Into<String>) {
+        self.0.order(reason.into(), |orders| orders.stop = true);
+    }
+
+    /// Erases all key material of the node, as the last but one step of its decommissioning: from the journal first, which records
+    /// the reason, then all files. Returns when that is durable. The node goes on with what it has in its memory, so that it can
+    /// report this, until [`Manager::remove`] ends it. If it is cut off, a later start finishes it.
+    pub async fn erase_keys(&self, reason: impl Into<String>) {
+        let mut erased = self.0.erased.subscribe();
+        self.0.order(reason.into(), |orders| orders.erase = true);
+        // This handle holds the sender.
+        let _ = erased.wait_for(|erased| *erased).await;
     }
 }
 
@@ -121,23 +162,65 @@ impl<C: ConsensusProvider> Inner<C> {
             context.done();
             return Ok(());
         }
-        match self.enrol(&context).await {
-            Ok(()) => {
-                context.healthy();
-                Err(context.cancelled().await.into())
+        let mut healthy = false;
+        let ended = match self.until_ordered(self.live(&context, &mut healthy)).await {
+            // What the enrolment itself has found out.
+            Some(Ended::Failed(Failure::Removed { reason })) if !self.publisher.has_recorded_removal() => {
+                self.order(reason, |orders| orders.stop = true);
+                self.end_membership(&context).await
             }
-            Err(Ended::Cancelled) => Err(context.cancelled().await.into()),
+            Some(ended) => Err(ended),
+            None => self.end_membership(&context).await,
+        };
+        match ended {
+            // Being a node of a cluster has no end but those below, and an order is one of them.
+            Ok(()) | Err(Ended::Cancelled) => Err(context.cancelled().await.into()),
             Err(Ended::Failed(failure)) => {
                 self.publisher.fail(failure);
-                context.healthy();
+                if !healthy {
+                    context.healthy();
+                }
                 context.done();
                 Ok(())
             }
         }
     }
 
+    fn order(&self, reason: String, order: impl FnOnce(&mut Orders)) {
+        self.orders.send_modify(|orders| {
+            orders.reason.get_or_insert(reason);
+            order(orders);
+        });
+    }
+
+    /// Enrols, and then is a node, until that ends.
+    async fn live(&self, context: &Context, healthy: &mut bool) -> Ended {
+        match self.enrol(context).await {
+            Ok(()) => {
+                context.healthy();
+                *healthy = true;
+                context.cancelled().await.into()
+            }
+            Err(Ended::Cancelled) => Ended::Cancelled,
+            Err(Ended::Failed(failure)) => Ended::Failed(failure),
+        }
+    }
+
+    /// The outcome of `life`; nothing if the end of the membership is ordered before.
+    async fn until_ordered(&self, life: impl Future<Output = Ended>) -> Option<Ended> {
+        let mut orders = self.orders.subscribe();
+        tokio::select! {
+            biased;
+            _ = orders.wait_for(|orders| orders.reason.is_some()) => None,
+            ended = life => Some(ended),
+        }
+    }
+
     async fn enrol(&self, context: &Context) -> Result<(), Ended> {
         let journal = self.load_journal(context).await?;
+        if let Some(journal) = &journal {
+            self.finish_erasing(context, journal).await?;
+        }
         match decide(journal, || self.settings.parameters.read())? {
             Decision::Bootstrap(bootstrap, parameters) => {
                 self.enter(State::CreatingCluster)?;
@@ -147,6 +230,15 @@ impl<C: ConsensusProvider> Inner<C> {
                 self.enter(State::CreatingCluster)?;
                 tracing::info!(phase = %journal.phase(), "an earlier start was cut off; going on from here");
                 self.create_cluster(context, &bootstrap, Begun::Before { journal }).await
+            }
+            Decision::Register(register, parameters) => {
+                self.enter(State::Registering)?;
+                self.register(context, &register, RegistrationBegun::Now { parameters }).await
+            }
+            Decision::ResumeRegister(register, journal, new) => {
+                self.enter(State::Registering)?;
+                tracing::info!(phase = %journal.phase(), "an earlier start was cut off; going on from here");
+                self.register(context, &register, RegistrationBegun::Before { journal, new }).await
             }
             Decision::Join(journal) => {
                 self.enter(State::Joining)?;

@@ -9,6 +9,7 @@ use polis_storage::journal::{Phase, PlainSeal};
 use polis_storage::{DataPartition, Disk, Journal, Layout};
 
 use crate::decision::decide;
+use crate::ending::{is_erased, keys_are_left};
 use crate::failure::Failure;
 use crate::parameter_source::ParameterSource;
 use crate::trouble::Trouble;
@@ -29,6 +30,16 @@ pub async fn preflight(
         Ok(loaded) => loaded.map(|loaded| loaded.value),
         Err(error) => return only_final(error),
     };
+    if let Some(journal) = &journal
+        && is_erased(journal)
+    {
+        match keys_are_left(&layout) {
+            Ok(false) => {}
+            // There is something to do before it is over.
+            Ok(true) => return Ok(()),
+            Err(error) => return only_final(error),
+        }
+    }
     decide(journal.clone(), || parameters.read())?;
     let path = layout.data.directory.full_path();
     let fault = match data.prepare(&ProgressSender::default()).await {
@@ -77,6 +88,6 @@ fn fault_of(journal: &Journal, found: Found, path: PathBuf) -> Option<DataError>
 fn only_final(error: impl Into<Trouble>) -> Result<(), Failure> {
     match error.into() {
         Trouble::Final(failure) => Err(failure),
-        Trouble::Curable { .. } => Ok(()),
+        Trouble::Curable(_) => Ok(()),
     }
 }

@@ -1,8 +1,10 @@
 //! What everybody may know of the Manager: its state and what it has come to, watched and waited for.
 
+use std::fmt;
 use std::sync::Arc;
 
 use polis_identity::{ClusterId, NodeId, PublicKey};
+use polis_roleserve::Identity;
 use polis_storage::Journal;
 use polis_storage::journal::Phase;
 use tokio::sync::watch;
@@ -12,7 +14,7 @@ use crate::node::Node;
 use crate::state::State;
 
 /// A moment in the life of the Manager.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Progress {
     /// Where it stands.
     pub state: State,
@@ -20,12 +22,30 @@ pub struct Progress {
     pub failure: Option<Arc<Failure>>,
     /// Who this node is, once its intent is durable.
     pub node_id: Option<NodeId>,
-    /// Which cluster it belongs to, once it does.
+    /// Which cluster it belongs to, or asks for admission.
     pub cluster_id: Option<ClusterId>,
     /// How far the journal has come; absent while there is no journal.
     pub phase: Option<Phase>,
+    /// What the node proves itself with to its cluster, as soon as it has that, which is before it runs.
+    pub identity: Option<Arc<Identity>>,
     /// The node, once it runs.
     pub node: Option<Arc<Node>>,
+}
+
+/// All but the keys of the identity.
+impl fmt::Debug for Progress {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { state, failure, node_id, cluster_id, phase, identity: _, node } = self;
+        formatter
+            .debug_struct("Progress")
+            .field("state", state)
+            .field("failure", failure)
+            .field("node_id", node_id)
+            .field("cluster_id", cluster_id)
+            .field("phase", phase)
+            .field("node", node)
+            .finish_non_exhaustive()
+    }
 }
 
 /// How the enrolment ended.
@@ -38,27 +58,48 @@ pub enum Outcome {
 }
 
 /// Publishes [`Progress`] and moves the state along the table of transitions, and only along it.
-#[derive(Debug)]
-pub(crate) struct Publisher(watch::Sender<Progress>);
+pub(crate) struct Publisher {
+    progress: watch::Sender<Progress>,
+    /// The identity alone, for those whom nothing else is to wake.
+    identity: watch::Sender<Option<Arc<Identity>>>,
+}
 
 impl Publisher {
     pub(crate) fn new() -> Self {
-        Self(watch::Sender::new(Progress {
+        let progress = watch::Sender::new(Progress {
             state: State::New,
             failure: None,
             node_id: None,
             cluster_id: None,
             phase: None,
+            identity: None,
             node: None,
-        }))
+        });
+        Self { progress, identity: watch::Sender::new(None) }
     }
 
     pub(crate) fn watch(&self) -> watch::Receiver<Progress> {
-        self.0.subscribe()
+        self.progress.subscribe()
+    }
+
+    pub(crate) fn identity(&self) -> watch::Receiver<Option<Arc<Identity>>> {
+        self.identity.subscribe()
+    }
+
+    /// Says who this node is in its cluster, once and for all: it is the same in every life of the Manager.
+    pub(crate) fn identify(&self, identity: Identity) {
+        let identity = Arc::new(identity);
+        for_the_first_time(&self.identity, |published| published, &identity);
+        for_the_first_time(&self.progress, |progress| &mut progress.identity, &identity);
+    }
+
+    /// Whether the journal says that the cluster has removed the node.
+    pub(crate) fn has_recorded_removal(&self) -> bool {
+        matches!(self.progress.borrow().phase, Some(Phase::Removed { .. }))
     }
 
     pub(crate) fn state(&self) -> State {
-        self.0.borrow().state
+        self.progress.borrow().state
     }
 
     /// Goes to a state that is not final. A transition that is not in the table ends in Failed, with both names.
@@ -74,7 +115,7 @@ impl Publisher {
     /// Goes to Failed. A node that has failed already keeps its first reason.
     pub(crate) fn fail(&self, failure: Failure) {
         let failure = Arc::new(failure);
-        self.0.send_if_modified(|progress| {
+        self.progress.send_if_modified(|progress| {
             let changed = progress.state != State::Failed;
             if changed {
                 tracing::error!(from = %progress.state, reason = %failure, "the node has failed");
@@ -90,7 +131,7 @@ impl Publisher {
     pub(crate) fn record(&self, journal: &Journal) {
         let node_id = PublicKey::new(journal.node_public_key).ok().as_ref().map(NodeId::of);
         let cluster_id = journal.cluster_id.as_ref().and_then(|id| id.parse().ok());
-        self.0.send_modify(|progress| {
+        self.progress.send_modify(|progress| {
             (progress.node_id, progress.cluster_id) = (node_id, cluster_id);
             progress.phase = Some(journal.phase().clone());
         });
@@ -98,7 +139,7 @@ impl Publisher {
 
     fn transition(&self, next: State, and: impl FnOnce(&mut Progress)) -> Result<(), Arc<Failure>> {
         let mut illegal = None;
-        self.0.send_modify(|progress| {
+        self.progress.send_modify(|progress| {
             let from = progress.state;
             if from.may_become(next) {
                 tracing::info!(from = %from, to = %next, "state changes");
@@ -118,6 +159,20 @@ impl Publisher {
         });
         illegal.map_or(Ok(()), Err)
     }
+}
+
+/// Publishes an identity where there is none yet.
+fn for_the_first_time<T>(
+    published: &watch::Sender<T>,
+    place: impl FnOnce(&mut T) -> &mut Option<Arc<Identity>>,
+    identity: &Arc<Identity>,
+) {
+    published.send_if_modified(|value| {
+        let place = place(value);
+        let first = place.is_none();
+        place.get_or_insert_with(|| identity.clone());
+        first
+    });
 }
 
 /// Waits until the state is Running or Failed; returns at once when it is.
@@ -150,7 +205,7 @@ mod tests {
     /// A publisher in any state, also one that it could not have come to like this.
     fn in_state(state: State) -> Publisher {
         let publisher = Publisher::new();
-        publisher.0.send_modify(|progress| {
+        publisher.progress.send_modify(|progress| {
             progress.state = state;
             progress.failure = (state == State::Failed).then(|| Arc::new(Failure::Gone));
         });
@@ -162,7 +217,7 @@ mod tests {
     struct Log(Arc<Mutex<String>>);
 
     impl Visit for Log {
-        fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
             self.0.lock().unwrap().push_str(&format!("{field}={value:?} "));
         }
     }

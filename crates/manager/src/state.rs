@@ -11,9 +11,10 @@ pub enum State {
     CreatingCluster,
     /// Asks a cluster for admission.
     Registering,
-    /// Comes back to the cluster that it is a member of.
+    /// Comes back to the cluster that it is a node of.
     Joining,
-    /// Identity held, data mounted, and a write through its own consensus member acknowledged since this start.
+    /// Identity held, data mounted, and since this start a write through its own consensus member acknowledged, or, on a node
+    /// without one, a heartbeat answered by the leader.
     Running,
     /// Has ended, for a reason that is given. Final.
     Failed,

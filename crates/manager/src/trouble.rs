@@ -5,37 +5,48 @@
 
 use std::error::Error;
 use std::future::Future;
-use std::time::Duration;
 
 use polis_condition::Severity;
 use polis_consensus::PeerPkiError;
 use polis_curator::{BirthError, StoreError as ClusterStoreError};
+use polis_roleserve::StoredMemberError;
 use polis_storage::data::DataError;
 use polis_storage::{DiskError, JournalError, LoadError, StoreError, TwoGenerationsError};
 use polis_supervisor::{Cancelled, Context, with_causes};
 
 use crate::failure::Failure;
-
-/// Pause before the first retry: long enough not to burn a processor, short enough that a passing fault costs nothing.
-const FIRST_RETRY: Duration = Duration::from_millis(200);
-
-/// Longest pause between retries, so that a cure shows within seconds.
-const LAST_RETRY: Duration = Duration::from_secs(5);
+use crate::pace::{Pace, Pauses};
 
 /// What an error means for the node.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// It can pass or be cured: shown as this condition, and retried.
-    Curable {
-        /// Name of the condition.
-        condition: &'static str,
-        /// What is wrong, where and why.
-        message: String,
-        /// What would cure it.
-        hint: &'static str,
-    },
+    /// It can pass or be cured: shown as a condition, and retried.
+    Curable(Curable),
     /// Nothing can be done without a human.
     Final(Failure),
+}
+
+/// Trouble that can pass or be cured.
+#[derive(Debug)]
+pub(crate) struct Curable {
+    /// Name of the condition.
+    pub(crate) condition: &'static str,
+    /// How bad it is.
+    pub(crate) severity: Severity,
+    /// What is wrong, where and why.
+    pub(crate) message: String,
+    /// What would cure it.
+    pub(crate) hint: String,
+    /// When it is tried again.
+    pub(crate) pace: Pace,
+}
+
+impl Trouble {
+    /// Something that does not work now and may work at any moment.
+    pub(crate) fn curable(condition: &'static str, message: String, hint: &str) -> Self {
+        let (severity, pace) = (Severity::Error, Pace::Soon);
+        Self::Curable(Curable { condition, severity, message, hint: hint.to_owned(), pace })
+    }
 }
 
 /// Why the work of the Manager ended before Running.
@@ -69,13 +80,13 @@ pub(crate) async fn until_cured<T, F>(context: &Context, mut operation: impl FnM
 where
     F: Future<Output = Result<T, Trouble>>,
 {
-    let mut pause = FIRST_RETRY;
+    let mut pauses = Pauses::default();
     let mut raised: Option<&'static str> = None;
     loop {
         let outcome = context.unless_cancelled(operation()).await?;
         let now = match &outcome {
-            Err(Trouble::Curable { condition, message, hint }) => {
-                context.conditions().raise(condition, Severity::Error, message.clone(), *hint);
+            Err(Trouble::Curable(Curable { condition, severity, message, hint, pace: _ })) => {
+                context.conditions().raise(condition, *severity, message.clone(), hint.clone());
                 Some(*condition)
             }
             Err(Trouble::Final(_)) | Ok(_) => None,
@@ -89,9 +100,9 @@ where
         match outcome {
             Ok(value) => return Ok(value),
             Err(Trouble::Final(failure)) => return Err(Ended::Failed(failure)),
-            Err(Trouble::Curable { .. }) => {
+            Err(Trouble::Curable(Curable { pace, .. })) => {
+                let pause = pauses.next(pace, rand::random());
                 context.unless_cancelled(tokio::time::sleep(pause)).await?;
-                pause = (pause * 2).min(LAST_RETRY);
             }
         }
     }
@@ -112,7 +123,7 @@ where
     } else {
         ("storage-failing", "see to the disk; the node goes on by itself once it works")
     };
-    Trouble::Curable { condition, message: with_causes(&error), hint }
+    Trouble::curable(condition, with_causes(&error), hint)
 }
 
 impl From<DiskError> for Trouble {
@@ -157,6 +168,17 @@ impl From<PeerPkiError> for Trouble {
     }
 }
 
+impl From<StoredMemberError> for Trouble {
+    fn from(error: StoredMemberError) -> Self {
+        match error {
+            StoredMemberError::Credentials(error) => error.into(),
+            StoredMemberError::Joining(error) => error.into(),
+            StoredMemberError::Record(error) => error.into(),
+            StoredMemberError::Look(error) | StoredMemberError::Clear(error) => error.into(),
+        }
+    }
+}
+
 const fn peer_pki_disk_error(error: &PeerPkiError) -> Option<&DiskError> {
     match error {
         PeerPkiError::Load { source } => source.disk_error(),
@@ -167,11 +189,11 @@ const fn peer_pki_disk_error(error: &PeerPkiError) -> Option<&DiskError> {
 
 impl From<ClusterStoreError> for Trouble {
     fn from(error: ClusterStoreError) -> Self {
-        Self::Curable {
-            condition: "cluster-state-unavailable",
-            message: with_causes(&error),
-            hint: "see the conditions of the consensus member; the node goes on by itself once it answers",
-        }
+        Self::curable(
+            "cluster-state-unavailable",
+            with_causes(&error),
+            "see the conditions of the consensus member; the node goes on by itself once it answers",
+        )
     }
 }
 
@@ -190,6 +212,7 @@ impl From<BirthError> for Trouble {
 mod tests {
     use std::io;
     use std::sync::Arc;
+    use std::time::Duration;
 
     use polis_identity::{NodeId, NodeKey};
     use polis_storage::data::KeyOperation;
@@ -209,7 +232,7 @@ mod tests {
     /// The name of the condition, or nothing when the trouble is final.
     fn condition(trouble: impl Into<Trouble>) -> Option<&'static str> {
         match trouble.into() {
-            Trouble::Curable { condition, message, hint } => {
+            Trouble::Curable(Curable { condition, message, hint, .. }) => {
                 assert!(!message.is_empty() && !hint.is_empty());
                 Some(condition)
             }
@@ -251,9 +274,9 @@ mod tests {
                         let names =
                             context.conditions().snapshot().into_iter().map(|condition| condition.name).collect();
                         seen.lock().unwrap().push(names);
-                        let outcome = causes.get(tries).map_or(Ok(()), |condition| {
-                            Err(Trouble::Curable { condition, message: "it fails".into(), hint: "wait" })
-                        });
+                        let outcome = causes
+                            .get(tries)
+                            .map_or(Ok(()), |condition| Err(Trouble::curable(condition, "it fails".into(), "wait")));
                         tries += 1;
                         std::future::ready(outcome)
                     };

@@ -13,6 +13,7 @@ mod file;
 mod labels;
 mod policy;
 mod register;
+mod ticket;
 mod unsupported;
 
 use polis_proto::api::{NodeParameters, node_parameters::Cluster};
@@ -23,7 +24,8 @@ pub use domain::{ClusterDomain, DomainError};
 pub use file::read_file;
 pub use labels::{Label, LabelError, LabelFault, Labels, MAX_LABELS};
 pub use policy::{PolicyError, StoragePolicy, TpmMode};
-pub use register::{Register, RegisterError};
+pub use register::{KnownNode, Register, RegisterError};
+pub use ticket::{RegisterTicket, TICKET_LENGTH, TicketError};
 pub use unsupported::Unsupported;
 
 /// Largest parameters file that is read, in bytes. The largest that makes sense, with 128 labels of full length and the

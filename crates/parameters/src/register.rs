@@ -4,24 +4,38 @@ use std::fmt;
 use std::net::IpAddr;
 
 use polis_identity::{
-    AuthorityCertificate, Certificate, NotAnAuthorityError, ParseCertificateError, verify_certificate_authority,
+    AuthorityCertificate, Certificate, NodeId, NotAnAuthorityError, ParseCertificateError, verify_certificate_authority,
 };
 use polis_proto::api::node_parameters::ClusterRegister;
 use polis_proto::common::cluster_directory::Node;
+use zeroize::Zeroizing;
 
-use crate::{LabelFault, Labels};
+use crate::{LabelFault, Labels, RegisterTicket, TicketError};
 
-/// Which cluster to ask, and where. The ticket is a secret, so `Debug` does not show it.
+/// Which cluster to ask, where, and with what. The ticket is a secret, so `Debug` does not show it.
 #[derive(Clone)]
 pub struct Register {
     /// Addresses at which nodes of the cluster may be found; never empty.
     pub addresses: Vec<IpAddr>,
+    /// Those of these nodes whose id is told, which is only good for finding them again.
+    pub known: Vec<KnownNode>,
+    /// What the cluster wants to see.
+    pub ticket: RegisterTicket,
     /// Certificate of the cluster's CA.
     pub certificate_authority: AuthorityCertificate,
     /// Good labels of this node.
     pub labels: Labels,
     /// Labels that were left out, and why.
     pub label_faults: Vec<LabelFault>,
+}
+
+/// A node of the cluster that is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownNode {
+    /// Its id.
+    pub id: NodeId,
+    /// Where it may be found; never empty.
+    pub addresses: Vec<IpAddr>,
 }
 
 /// What is wrong with `cluster_register`.
@@ -37,6 +51,9 @@ pub enum RegisterError {
     /// `register_ticket` is not set.
     #[error("register_ticket is missing; the cluster would refuse this node without looking at it")]
     TicketMissing,
+    /// `register_ticket` is not what a cluster hands out.
+    #[error("register_ticket is not usable")]
+    Ticket(#[source] TicketError),
     /// `cluster_directory` names no node.
     #[error("cluster_directory names no node, so there is nobody to ask")]
     DirectoryEmpty,
@@ -69,19 +86,24 @@ impl TryFrom<ClusterRegister> for Register {
         let certificate = Certificate::from_der(message.ca_certificate).map_err(RegisterError::Certificate)?;
         let certificate_authority =
             verify_certificate_authority(certificate).map_err(RegisterError::CertificateAuthority)?;
-        if message.register_ticket.is_empty() {
+        let ticket = Zeroizing::new(message.register_ticket);
+        if ticket.is_empty() {
             return Err(RegisterError::TicketMissing);
         }
+        let ticket = RegisterTicket::from_bytes(&ticket).map_err(RegisterError::Ticket)?;
         let nodes = message.cluster_directory.unwrap_or_default().nodes;
         if nodes.is_empty() {
             return Err(RegisterError::DirectoryEmpty);
         }
-        let mut addresses = Vec::new();
+        let (mut addresses, mut known) = (Vec::new(), Vec::new());
         for node in nodes {
-            addresses.extend(parse_addresses(node)?);
+            let id = node.id.parse().ok();
+            let found = parse_addresses(node)?;
+            addresses.extend_from_slice(&found);
+            known.extend(id.map(|id| KnownNode { id, addresses: found }));
         }
         let (labels, label_faults) = Labels::from_wire(message.labels.unwrap_or_default());
-        Ok(Self { addresses, certificate_authority, labels, label_faults })
+        Ok(Self { addresses, known, ticket, certificate_authority, labels, label_faults })
     }
 }
 

@@ -5,10 +5,13 @@ use std::fs;
 use std::path::PathBuf;
 
 use polis_parameters::{
-    Bootstrap, ClusterParameters, LabelError, MAX_LABELS, MAX_PARAMETERS_SIZE, Parameters, ParametersError, Register,
-    StoragePolicy, TpmMode,
+    Bootstrap, ClusterParameters, KnownNode, LabelError, MAX_LABELS, MAX_PARAMETERS_SIZE, Parameters, ParametersError,
+    Register, StoragePolicy, TpmMode,
 };
+use polis_proto::api::NodeParameters;
+use polis_proto::api::node_parameters::{Cluster, ClusterRegister};
 use proptest::prelude::*;
+use prost::Message as _;
 
 fn data(name: &str) -> Vec<u8> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
@@ -89,6 +92,49 @@ fn a_register_file_names_whom_to_ask() {
     let found = register("register.pb");
     assert_eq!(found.addresses, ["192.0.2.10".parse::<std::net::IpAddr>().unwrap()]);
     assert_eq!(found.certificate_authority.certificate().der(), data("ca.der"));
+    assert_eq!(*found.ticket.to_bytes(), register_message().register_ticket);
+    let id: polis_identity::NodeId = register_message().cluster_directory.unwrap().nodes[0].id.parse().unwrap();
+    assert_eq!(found.known, [KnownNode { id, addresses: found.addresses }]);
+}
+
+/// The message of that file.
+fn register_message() -> ClusterRegister {
+    match NodeParameters::decode(&*data("register.pb")).unwrap().cluster {
+        Some(Cluster::ClusterRegister(register)) => register,
+        _ => panic!("it does not register"),
+    }
+}
+
+/// What parsing says to the file with another ticket and other ids of nodes.
+fn parse_with(ticket: &[u8], id: &str) -> Result<Parameters, ParametersError> {
+    let mut register = register_message();
+    register.register_ticket = ticket.to_vec();
+    register.cluster_directory.as_mut().unwrap().nodes[0].id = id.into();
+    let cluster = Some(Cluster::ClusterRegister(register));
+    Parameters::parse(&NodeParameters { cluster, network_config: None }.encode_to_vec())
+}
+
+#[test]
+fn a_ticket_that_cannot_be_one_is_refused_before_anybody_is_asked() {
+    let whole = register_message().register_ticket;
+    for length in 1..whole.len() {
+        let error = chain(&parse_with(&whole[..length], "").unwrap_err());
+        assert!(error.contains(&format!("has {length} bytes")) && error.contains("cut short"), "{error}");
+    }
+    let error = chain(&parse_with(&[&whole[..], &whole].concat(), "").unwrap_err());
+    assert!(error.contains("something was added"), "{error}");
+    let error = chain(&parse_with(&vec![0xff; whole.len()], "").unwrap_err());
+    assert!(error.contains("it was damaged"), "{error}");
+}
+
+#[test]
+fn a_node_without_a_usable_id_is_asked_like_any_other() {
+    for id in ["", "somebody"] {
+        match parse_with(&register_message().register_ticket, id).unwrap().cluster {
+            ClusterParameters::Register(found) => assert_eq!((found.known.len(), found.addresses.len()), (0, 1)),
+            ClusterParameters::Bootstrap(_) => panic!("it bootstraps"),
+        }
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! A whole Manager on a simulated disk: real code above, a disk that can lose power below, and a consensus member that is
-//! a file on that disk.
+//! A whole Manager on a simulated disk: real code above, a disk that can lose power below, a consensus member that is a file on
+//! that disk, and beside it a cluster that others run.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -9,14 +9,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use polis_condition::Condition;
 use polis_curator::{ClusterStore, Creation, Entry, StoreError, layout};
 use polis_manager::{
     ConsensusProvider, Manager, MemberSettings, Outcome, ParameterSource, Settings, State, WithoutData,
 };
 use polis_proto::api::NodeParameters;
-use polis_proto::api::node_parameters::{Cluster, ClusterBootstrap};
+use polis_proto::api::node_parameters::ClusterRegister;
+use polis_proto::api::node_parameters::{Cluster as ProtoCluster, ClusterBootstrap};
 use polis_proto::common::ClusterConfiguration;
+use polis_proto::common::ClusterDirectory;
 use polis_proto::common::cluster_configuration::{StorageSecurityPolicy, TpmMode};
+use polis_proto::common::cluster_directory::{Node as DirectoryNode, node::Address};
+use polis_storage::journal::{Phase, PlainSeal};
 use polis_storage::simulation::{Image, Recording, SimulatedDisk};
 use polis_storage::{Disk, DiskPath, FILE_MODE, Layout, PlainData, durable, read_if_present};
 use polis_supervisor::{BoxError, Context, Supervisor};
@@ -24,8 +29,13 @@ use prost::Message as _;
 use tempfile::TempDir;
 use tokio::sync::watch;
 
+use crate::cluster::{Cluster, Script, Scripted};
+
 /// Site of the simulated member's own writes: what etcd syncs is etcd's business.
 pub(crate) const SIMULATED_ETCD: &str = "simulated-etcd";
+
+/// A member with this file has no vote.
+pub(crate) const NO_VOTE: &str = "data/etcd/data/no-vote";
 
 /// Simulated time after which a Manager that has not finished is stuck.
 const STUCK: Duration = Duration::from_secs(3600);
@@ -45,6 +55,7 @@ pub(crate) struct SimulatedConsensus {
     acknowledged: Acknowledged,
     /// Writes of single values that still panic instead of being done.
     panics: Arc<AtomicU32>,
+    member: Mutex<Option<SimulatedMember>>,
 }
 
 /// One such member; absent when its data are, and it must not make new ones.
@@ -62,28 +73,56 @@ pub(crate) struct SimulatedStore {
 impl ConsensusProvider for SimulatedConsensus {
     type Member = SimulatedMember;
 
-    fn start(&self, _: &Context, settings: MemberSettings) -> Result<SimulatedMember, BoxError> {
+    async fn start(&self, _: &Context, settings: MemberSettings) -> Result<SimulatedMember, BoxError> {
+        if let Some(member) = self.member() {
+            return Ok(member);
+        }
         let path = DiskPath::parse("data/etcd/data/simulated")?;
         let found = read_if_present(&*self.disk, &path, STORE_LIMIT)?;
         let contents = match (found, settings.without_data) {
-            (Some(bytes), _) => serde_json::from_slice(&bytes)?,
-            (None, WithoutData::Found) => Contents::new(),
-            (None, WithoutData::Refuse) => return Ok(None),
+            (Some(bytes), _) => Some(serde_json::from_slice(&bytes)?),
+            (None, WithoutData::Found) => Some(Contents::new()),
+            (None, WithoutData::Refuse) => None,
         };
-        let (disk, acknowledged, panics) = (self.disk.clone(), self.acknowledged.clone(), self.panics.clone());
-        let store = SimulatedStore { disk, path, contents: Mutex::default(), acknowledged, panics };
-        store.persist(contents)?;
-        Ok(Some(Arc::new(store)))
+        let member = match contents {
+            None => None,
+            Some(contents) => {
+                let (disk, acknowledged, panics) = (self.disk.clone(), self.acknowledged.clone(), self.panics.clone());
+                let store = SimulatedStore { disk, path, contents: Mutex::default(), acknowledged, panics };
+                store.persist(contents)?;
+                Some(Arc::new(store))
+            }
+        };
+        *self.member.lock().unwrap() = Some(member.clone());
+        Ok(member)
     }
 
     async fn ready(&self, member: &SimulatedMember) {
-        if member.is_none() {
+        if member.is_none() || self.has_no_vote() {
             std::future::pending::<()>().await;
         }
     }
 
+    async fn without_vote(&self, _: &SimulatedMember) {
+        if !self.has_no_vote() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    fn member(&self) -> Option<SimulatedMember> {
+        self.member.lock().unwrap().clone()
+    }
+
     fn store(&self, member: &SimulatedMember) -> Arc<dyn ClusterStore> {
         member.clone().expect("only a member with data is ready")
+    }
+}
+
+impl SimulatedConsensus {
+    /// Whether the member is one without a vote, which a file in its data tells.
+    fn has_no_vote(&self) -> bool {
+        let path = DiskPath::parse(NO_VOTE).unwrap();
+        self.disk.metadata(&path).unwrap().is_some()
     }
 }
 
@@ -133,21 +172,76 @@ pub(crate) struct Life {
     pub(crate) node_id: Option<String>,
     /// Id of its cluster, as far as it got one.
     pub(crate) cluster_id: Option<String>,
-    /// Conditions at the end, by name.
-    pub(crate) conditions: Vec<String>,
+    /// Whether it has said who it is.
+    pub(crate) identified: bool,
+    /// Conditions at the end.
+    pub(crate) conditions: Vec<Condition>,
     /// Acknowledged writes of the member.
     pub(crate) acknowledged: Vec<(usize, Contents)>,
+    /// What became of the cluster that others run, and where the disk stood then; the first entry is from before the start.
+    pub(crate) clusters: Vec<(usize, Cluster)>,
 }
 
 impl Life {
+    /// The condition with this name, if it is raised at the end.
+    pub(crate) fn condition(&self, name: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|condition| condition.name == name)
+    }
+
     /// Whether the node came to Running.
     pub(crate) fn runs(&self) -> bool {
         matches!(self.outcome, Some(Outcome::Running(_)))
     }
 
+    /// The disk at the end.
+    pub(crate) fn end(&self) -> Image {
+        self.recording.cuts().unwrap().pop().expect("a recording has an end").image()
+    }
+
+    /// The cluster that others run, as it was when the disk stood at `position`, with all that had happened by then.
+    pub(crate) fn cluster_at(&self, position: usize) -> &Cluster {
+        let at = self.clusters.iter().rfind(|(at, _)| *at <= position).unwrap_or(&self.clusters[0]);
+        &at.1
+    }
+
+    /// The same at the end.
+    pub(crate) fn cluster(&self) -> &Cluster {
+        self.cluster_at(usize::MAX)
+    }
+
+    /// Whether what a running node without a member keeps on its disk agrees with what its cluster holds.
+    pub(crate) fn fits_as_guest(&self) -> Result<(), String> {
+        let layout = Layout::new(Arc::new(SimulatedDisk::new(self.end(), Vec::new())));
+        let credentials = layout.data.node.credentials.load().unwrap().ok_or("a running node has no credentials")?;
+        let cluster = self.cluster();
+        cluster.has_one_node(&credentials)?;
+        let journal =
+            layout.journal_store(Arc::new(PlainSeal)).load().unwrap().ok_or("a running node has no journal")?;
+        let journal = journal.value;
+        if *journal.phase() != Phase::Enrolled || journal.node_key.is_some() {
+            return Err("the journal of a running node is not that of a member".into());
+        }
+        if journal.parameters.windows(32).any(|bytes| bytes == cluster.ticket_secret()) {
+            return Err("the register ticket is still in the journal".into());
+        }
+        if journal.cluster_ca.as_deref() != Some(&*credentials.ca_certificate) {
+            return Err("the journal and the credentials have different CAs".into());
+        }
+        let directory = layout.esp.polis.cluster_directory.load();
+        let directory = directory.map_err(|error| error.to_string())?.ok_or("a running node knows nobody")?;
+        if !directory.value.nodes.iter().any(|node| node.node_id == cluster.leader().0.to_string()) {
+            return Err("the directory does not have the leader".into());
+        }
+        match layout.data.node.roles.load() {
+            Ok(Some(roles)) if roles.fault.is_none() && roles.value == polis_storage::LocalRoles::default() => Ok(()),
+            Ok(_) => Err("a running node has no whole record of its roles".into()),
+            Err(error) => Err(format!("the roles of a running node cannot be used: {error}")),
+        }
+    }
+
     /// Whether what a running node keeps on its disk agrees with what its cluster holds.
     pub(crate) fn fits_together(&self) -> Result<(), String> {
-        let end = self.recording.cuts().unwrap().pop().expect("a recording has an end").image();
+        let end = self.end();
         let (layout, contents) = (Layout::new(Arc::new(SimulatedDisk::new(end.clone(), Vec::new()))), contents(&end));
         let node_id = self.node_id.as_ref().and_then(|id| id.parse().ok()).ok_or("a running node has no id")?;
         let peers = layout.data.etcd.credentials.load().unwrap().ok_or("a running node has no peer credentials")?;
@@ -163,7 +257,7 @@ impl Life {
                 return Err(format!("{name} on the disk is not the one that the cluster holds"));
             }
         }
-        if self.conditions.iter().any(|condition| condition == "roles-damaged") {
+        if self.condition("roles-damaged").is_some() {
             return Err("the roles were lost".into());
         }
         match layout.data.node.roles.load() {
@@ -176,7 +270,10 @@ impl Life {
     /// In words, for messages.
     pub(crate) fn describe(&self) -> String {
         match &self.outcome {
-            None => format!("stuck, with conditions {:?}", self.conditions),
+            None => {
+                let names: Vec<_> = self.conditions.iter().map(|condition| &condition.name).collect();
+                format!("stuck, with conditions {names:?}")
+            }
             Some(Outcome::Running(node)) => format!("Running as {}", node.id),
             Some(Outcome::Failed(failure)) => format!("Failed: {}", polis_supervisor::with_causes(&**failure)),
         }
@@ -196,7 +293,22 @@ pub(crate) fn parameters() -> Vec<u8> {
         initial_cluster_configuration: Some(configuration),
         labels: None,
     };
-    NodeParameters { cluster: Some(Cluster::ClusterBootstrap(bootstrap)), network_config: None }.encode_to_vec()
+    NodeParameters { cluster: Some(ProtoCluster::ClusterBootstrap(bootstrap)), network_config: None }.encode_to_vec()
+}
+
+/// Parameters of a machine that asks this cluster, with this ticket, at this address.
+pub(crate) fn register_parameters(cluster: &Cluster, ticket: &[u8], host: &str) -> Vec<u8> {
+    let nodes = vec![DirectoryNode {
+        id: polis_identity::NodeId::of(&polis_identity::NodeKey::generate().public()).to_string(),
+        addresses: vec![Address { host: host.into() }],
+    }];
+    let register = ClusterRegister {
+        cluster_directory: Some(ClusterDirectory { nodes }),
+        register_ticket: ticket.to_vec(),
+        ca_certificate: cluster.authority().der().to_vec(),
+        labels: None,
+    };
+    NodeParameters { cluster: Some(ProtoCluster::ClusterRegister(register)), network_config: None }.encode_to_vec()
 }
 
 /// A parameters file outside of the simulated disk.
@@ -205,16 +317,36 @@ pub(crate) struct ParametersFile {
 }
 
 impl ParametersFile {
+    /// One that makes a cluster.
     pub(crate) fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        std::fs::write(directory.path().join("parameters.pb"), parameters()).unwrap();
-        Self { directory }
+        Self::with(&parameters())
+    }
+
+    /// One with this content.
+    pub(crate) fn with(parameters: &[u8]) -> Self {
+        let file = Self { directory: tempfile::tempdir().unwrap() };
+        file.replace(parameters);
+        file
+    }
+
+    /// Changes its content.
+    pub(crate) fn replace(&self, parameters: &[u8]) {
+        std::fs::write(self.path(), parameters).unwrap();
+    }
+
+    /// Takes it away.
+    pub(crate) fn remove(&self) {
+        std::fs::remove_file(self.path()).unwrap();
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("parameters.pb")
     }
 
     pub(crate) fn source(&self) -> ParameterSource {
         let absent: PathBuf = self.directory.path().join("absent");
-        let file = self.directory.path().join("parameters.pb");
-        ParameterSource { file: Some(file), firmware: absent.clone(), esp: absent }
+        // Not named by anybody, so that it may be gone at a later start.
+        ParameterSource { file: None, firmware: self.path(), esp: absent }
     }
 }
 
@@ -224,27 +356,41 @@ pub(crate) fn manager(
     parameters: ParameterSource,
     acknowledged: &Acknowledged,
     panics: u32,
+    access: &Scripted,
 ) -> Manager<SimulatedConsensus> {
     let settings = Settings {
         disk: disk.clone(),
         data: Arc::new(PlainData::new(disk.clone())),
         address: watch::Sender::new(Some(IpAddr::V4(Ipv4Addr::LOCALHOST))).subscribe(),
         parameters,
+        access: Arc::new(access.clone()),
         tpm_present: false,
     };
     let (disk, acknowledged, panics) = (disk.clone(), acknowledged.clone(), Arc::new(AtomicU32::new(panics)));
-    Manager::new(settings, SimulatedConsensus { disk, acknowledged, panics })
+    Manager::new(settings, SimulatedConsensus { disk, acknowledged, panics, member: Mutex::default() })
 }
 
-/// Starts a node on a disk with this on it and waits until it runs, has failed or is stuck. Time is simulated.
-pub(crate) fn live(image: Image, parameters: ParameterSource) -> Life {
+/// A simulated disk with this on it.
+pub(crate) fn disk_with(image: Image) -> Arc<SimulatedDisk> {
     let fat = Layout::new(Arc::new(SimulatedDisk::default())).fat_directories();
-    let disk = Arc::new(SimulatedDisk::new(image, fat));
+    Arc::new(SimulatedDisk::new(image, fat))
+}
+
+/// Starts a node on a disk with this on it and waits until it runs, has failed or is stuck. Time is simulated. No cluster of others is
+/// there for it.
+pub(crate) fn live(image: Image, parameters: ParameterSource) -> Life {
+    live_beside(image, parameters, Cluster::new(), Script::default())
+}
+
+/// Starts a node on a disk with this on it, beside this cluster, which does what this script says.
+pub(crate) fn live_beside(image: Image, parameters: ParameterSource, cluster: Cluster, script: Script) -> Life {
+    let disk = disk_with(image);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async {
         Layout::new(disk.clone()).prepare_start().unwrap();
         let acknowledged = Acknowledged::default();
-        let manager = manager(&disk, parameters, &acknowledged, 0);
+        let access = Scripted::new(disk.clone(), cluster, script);
+        let manager = manager(&disk, parameters, &acknowledged, 0, &access);
         let conditions = polis_condition::Conditions::default();
         let supervisor = Supervisor::builder().conditions(conditions.clone()).start(manager.runnable());
         let outcome = tokio::time::timeout(STUCK, manager.wait_finished()).await.ok();
@@ -257,8 +403,10 @@ pub(crate) fn live(image: Image, parameters: ParameterSource) -> Life {
             outcome,
             node_id: progress.node_id.map(|id| id.to_string()),
             cluster_id: progress.cluster_id.map(|id| id.to_string()),
-            conditions: conditions.snapshot().into_iter().map(|condition| condition.name).collect(),
+            identified: progress.identity.is_some(),
+            conditions: conditions.snapshot(),
             acknowledged: acknowledged.lock().unwrap().clone(),
+            clusters: access.history(),
         }
     })
 }

@@ -1,6 +1,10 @@
-//! The Manager on a simulated disk: what others see of it, and every power cut.
+//! The Manager on a simulated disk: what others see of it, its way into a cluster, and every power cut.
 
+mod cluster;
 mod common;
+mod ending;
+mod join;
 mod manager;
 mod parameter_source;
 mod power_cut;
+mod register;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::cluster::{Cluster, Script, Scripted};
 use crate::common::{Acknowledged, ParametersFile, SimulatedConsensus, live, manager};
 use polis_manager::{Failure, Manager, Outcome, ParameterSource, State};
 use polis_storage::Layout;
@@ -13,7 +14,8 @@ use polis_supervisor::Supervisor;
 fn start(parameters: ParameterSource, panics: u32) -> (Manager<SimulatedConsensus>, Supervisor) {
     let disk = Arc::new(SimulatedDisk::default());
     Layout::new(disk.clone()).prepare_start().unwrap();
-    let manager = manager(&disk, parameters, &Acknowledged::default(), panics);
+    let access = Scripted::new(disk.clone(), Cluster::new(), Script::default());
+    let manager = manager(&disk, parameters, &Acknowledged::default(), panics, &access);
     let supervisor = Supervisor::builder().start(manager.runnable());
     (manager, supervisor)
 }
@@ -29,7 +31,8 @@ async fn waiters_before_during_and_after_the_end_all_return() {
     for (source, runs) in [(file.source(), true), (nowhere(), false)] {
         let disk = Arc::new(SimulatedDisk::default());
         Layout::new(disk.clone()).prepare_start().unwrap();
-        let manager = manager(&disk, source, &Acknowledged::default(), 0);
+        let access = Scripted::new(disk.clone(), Cluster::new(), Script::default());
+        let manager = manager(&disk, source, &Acknowledged::default(), 0, &access);
         let wait = || {
             let manager = manager.clone();
             tokio::spawn(async move { manager.wait_finished().await })

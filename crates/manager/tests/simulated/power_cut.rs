@@ -1,11 +1,14 @@
 //! Power cuts: at every point of a first and of a later start, with everything that was not synced lost, kept or torn, the
 //! node comes back as the same node of the same cluster, with every write that was acknowledged. And each sync in the code
 //! is needed for that: without any one of them, this test fails.
+//!
+//! All of it for a node that makes a cluster, and for one that others let into theirs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::common::{Life, ParametersFile, SIMULATED_ETCD, contents, live};
+use crate::cluster::{Cluster, Script};
+use crate::common::{Life, ParametersFile, SIMULATED_ETCD, contents, live_beside, register_parameters};
 use polis_storage::Layout;
 use polis_storage::journal::{Phase, PlainSeal};
 use polis_storage::simulation::{Image, Operation, Recording, SimulatedDisk, SyncSite, SyncTarget};
@@ -20,8 +23,47 @@ const KILLS_TRIED_IN: usize = 8;
 /// belong to promises them all the same, and its own test proves that they are needed for that.
 ///
 /// Formatting a data partition promises that it is formatted; a node then opens it, which settles it again
-/// (`crates/storage/tests/power_cut.rs`).
-const PROVEN_BELOW: [&str; 1] = ["data/format/partition (directory)"];
+/// (`crates/storage/tests/power_cut.rs`). Whether a consensus member is about to join lies beside its credentials, whose loading
+/// settles the same directory.
+const PROVEN_BELOW: [&str; 2] = ["data/format/partition (directory)", "etcd/joining/load (directory)"];
+
+/// The same for a node that is let into a cluster. It has no use yet for etcd's directory. What it looks for a directory of nodes in,
+/// and what holds the journal that says that the data are formatted, is synced again by the directory of nodes, before there is
+/// anything that could be lost.
+const PROVEN_BELOW_AS_GUEST: [&str; 4] = [
+    "data/format/etcd/data (directory)",
+    "data/format/partition (directory)",
+    "directory/load (directory)",
+    "journal/formatted (directory)",
+];
+
+/// How a node comes into a cluster, and the cluster that others run.
+struct Way {
+    file: ParametersFile,
+    cluster: Cluster,
+    /// Whether it is let in by others.
+    guest: bool,
+}
+
+impl Way {
+    fn founder() -> Self {
+        Self { file: ParametersFile::new(), cluster: Cluster::new(), guest: false }
+    }
+
+    fn guest() -> Self {
+        let cluster = Cluster::new();
+        let file = ParametersFile::with(&register_parameters(&cluster, &cluster.ticket(), "192.0.2.1"));
+        Self { file, cluster, guest: true }
+    }
+
+    fn live(&self, image: Image, cluster: &Cluster) -> Life {
+        live_beside(image, self.file.source(), cluster.clone(), Script::default())
+    }
+
+    fn fits(&self, life: &Life) -> Result<(), String> {
+        if self.guest { life.fits_as_guest() } else { life.fits_together() }
+    }
+}
 
 /// Whether full counts are asked for.
 fn soak() -> bool {
@@ -30,6 +72,7 @@ fn soak() -> bool {
 
 /// Everything that a life has promised, and from which operation on.
 struct Promises<'a> {
+    way: &'a Way,
     life: &'a Life,
     recording: &'a Recording,
     /// Operations that came before the life that made the promises: those of a process that was killed.
@@ -39,7 +82,7 @@ struct Promises<'a> {
 }
 
 impl<'a> Promises<'a> {
-    fn new(life: &'a Life, recording: &'a Recording, offset: usize) -> Self {
+    fn new(way: &'a Way, life: &'a Life, recording: &'a Recording, offset: usize) -> Self {
         // The keys of an intent are used once it is durable: written by this life, or found and settled by it.
         let durable = [directory_sync("journal/intent"), directory_sync("journal/load")];
         let position = |wanted: SyncSite| {
@@ -49,7 +92,28 @@ impl<'a> Promises<'a> {
                 .position(|operation| matches!(operation, Operation::Sync { site, .. } if *site == wanted))
         };
         let identity_from = durable.into_iter().find_map(position).map(|position| offset + position + 1);
-        Self { life, recording, offset, identity_from }
+        Self { way, life, recording, offset, identity_from }
+    }
+
+    /// Position from which on the journal says that the data partition is formatted.
+    fn formatted_from(&self) -> Option<usize> {
+        let wanted = directory_sync("journal/formatted");
+        let position = self
+            .recording
+            .operations
+            .iter()
+            .position(|operation| matches!(operation, Operation::Sync { site, .. } if *site == wanted));
+        position.map(|position| position + 1)
+    }
+
+    /// The clusters that a start may find after a power cut once `prefix` operations were done: what was asked of it at just that
+    /// moment may have been asked, and may not.
+    fn clusters(&self, prefix: usize) -> Vec<&Cluster> {
+        let position = prefix - self.offset;
+        let with = self.life.cluster_at(position);
+        let without = position.checked_sub(1).map(|before| self.life.cluster_at(before));
+        let without = without.filter(|without| (without.made, without.approvals) != (with.made, with.approvals));
+        [Some(with), without].into_iter().flatten().collect()
     }
 
     /// Checks what a start finds after a power cut once `prefix` operations were done.
@@ -57,18 +121,22 @@ impl<'a> Promises<'a> {
         if !after.runs() {
             return Err(format!("the next start does not come to Running: {}", after.describe()));
         }
-        after.fits_together()?;
+        self.way.fits(after)?;
         if prefix == self.offset + self.life.recording.operations.len() {
-            enrolled(&after.recording.initial)?;
+            enrolled(&after.recording.initial, self.way.guest)?;
+        }
+        // What was formatted is never formatted again.
+        if self.formatted_from().is_some_and(|from| prefix >= from) && formats(after) {
+            return Err("the data partition is formatted a second time".into());
         }
         if self.identity_from.is_some_and(|from| prefix >= from) && after.node_id != self.life.node_id {
             return Err(format!("the node was {:?} and is {:?}", self.life.node_id, after.node_id));
         }
         let promised = self.life.acknowledged.iter().rfind(|(position, _)| self.offset + position <= prefix);
-        let held = &after.acknowledged.last().expect("a running node has written").1;
+        let held = after.acknowledged.last().map(|(_, contents)| contents);
         for (key, value) in promised.into_iter().flat_map(|(_, contents)| contents) {
             let changes = key.ends_with("/last_start");
-            if held.get(key).is_none_or(|held| held != value && !changes) {
+            if held.and_then(|held| held.get(key)).is_none_or(|held| held != value && !changes) {
                 return Err(format!("{key} was acknowledged and is lost or changed"));
             }
         }
@@ -76,12 +144,20 @@ impl<'a> Promises<'a> {
     }
 }
 
+/// Whether a life has written anything of a format.
+fn formats(life: &Life) -> bool {
+    life.recording.sync_sites().iter().any(|site| site.site.starts_with("data/format"))
+}
+
 /// What a node that was Running has told others: it is a member, and only the cluster holds the key of the peers' CA.
-fn enrolled(image: &Image) -> Result<(), String> {
+fn enrolled(image: &Image, guest: bool) -> Result<(), String> {
     let layout = Layout::new(Arc::new(SimulatedDisk::new(image.clone(), Vec::new())));
     let journal = layout.journal_store(Arc::new(PlainSeal)).load().unwrap().map(|journal| journal.value);
     if journal.is_none_or(|journal| *journal.phase() != Phase::Enrolled) {
         return Err("a node that was Running is not a member".into());
+    }
+    if guest {
+        return Ok(());
     }
     let peers = layout.data.etcd.credentials.load().unwrap();
     if peers.is_none_or(|peers| peers.ca_key.is_some()) {
@@ -96,7 +172,7 @@ fn directory_sync(site: &'static str) -> SyncSite {
 
 /// Tries every power cut of a recording, but those that `known` leaves the same disk after: they were tried there. Returns how
 /// many were tried.
-fn check_all(promises: &Promises<'_>, known: Option<&Recording>, file: &ParametersFile) -> Result<usize, String> {
+fn check_all(promises: &Promises<'_>, known: Option<&Recording>) -> Result<usize, String> {
     let mut checked = 0;
     let known = known.map(|known| known.cuts().unwrap());
     for cut in promises.recording.cuts().unwrap().into_iter().skip(promises.offset) {
@@ -107,12 +183,14 @@ fn check_all(promises: &Promises<'_>, known: Option<&Recording>, file: &Paramete
             if seen.contains(&image) || known.is_some_and(|known| known.power_cut(seed) == image) {
                 continue;
             }
-            let after = live(image.clone(), file.source());
-            checked += 1;
-            promises.check(cut.prefix, &after).map_err(|error| {
-                let last = cut.prefix.checked_sub(1).and_then(|last| promises.recording.operations.get(last));
-                format!("power cut after operation {} ({last:?}), seed {seed}: {error}", cut.prefix)
-            })?;
+            for cluster in promises.clusters(cut.prefix) {
+                let after = promises.way.live(image.clone(), cluster);
+                checked += 1;
+                promises.check(cut.prefix, &after).map_err(|error| {
+                    let last = cut.prefix.checked_sub(1).and_then(|last| promises.recording.operations.get(last));
+                    format!("power cut after operation {} ({last:?}), seed {seed}: {error}", cut.prefix)
+                })?;
+            }
             seen.push(image);
         }
     }
@@ -120,22 +198,21 @@ fn check_all(promises: &Promises<'_>, known: Option<&Recording>, file: &Paramete
 }
 
 /// A first start and a later one, neither of them disturbed.
-fn whole_lives(file: &ParametersFile) -> [Life; 2] {
-    let first = live(Image::default(), file.source());
+fn whole_lives(way: &Way) -> [Life; 2] {
+    let first = way.live(Image::default(), &way.cluster);
     assert!(first.runs(), "{}", first.describe());
-    let after_first = first.recording.cuts().unwrap().pop().unwrap().image();
-    let later = live(after_first, file.source());
+    let later = way.live(first.end(), first.cluster());
     assert!(later.runs(), "{}", later.describe());
     assert_eq!((&later.node_id, &later.cluster_id), (&first.node_id, &first.cluster_id));
     [first, later]
 }
 
 /// Second lives after a kill at each point of a first start: what the killed process left visible need not be durable.
-fn lives_after_a_kill(first: &Life, file: &ParametersFile) -> Vec<(Life, Recording, usize)> {
+fn lives_after_a_kill(way: &Way, first: &Life) -> Vec<(Life, Recording, usize)> {
     let cuts = first.recording.cuts().unwrap();
     let unsettled = cuts.iter().filter(|cut| !cut.is_settled());
     let second = unsettled.map(|cut| {
-        let life = live(cut.image(), file.source());
+        let life = way.live(cut.image(), first.cluster_at(cut.prefix));
         assert!(life.runs(), "kill after operation {}: {}", cut.prefix, life.describe());
         let mut operations = first.recording.operations[..cut.prefix].to_vec();
         operations.extend(life.recording.operations.iter().cloned());
@@ -145,41 +222,56 @@ fn lives_after_a_kill(first: &Life, file: &ParametersFile) -> Vec<(Life, Recordi
     second.collect()
 }
 
-#[test]
-fn a_node_comes_back_from_every_power_cut() {
-    let file = ParametersFile::new();
-    for (name, life) in ["first", "later"].into_iter().zip(whole_lives(&file)) {
-        let promises = Promises::new(&life, &life.recording, 0);
-        let checked = check_all(&promises, None, &file).unwrap_or_else(|error| panic!("{name} start: {error}"));
+fn comes_back_from_every_power_cut(way: &Way) {
+    for (name, life) in ["first", "later"].into_iter().zip(whole_lives(way)) {
+        let promises = Promises::new(way, &life, &life.recording, 0);
+        let checked = check_all(&promises, None).unwrap_or_else(|error| panic!("{name} start: {error}"));
         let operations = life.recording.operations.len();
         println!("{name} start: {operations} operations, {checked} power cuts survived");
-        assert!(operations > 10 && checked > operations, "{name} start was not tried: {checked} of {operations}");
+        let least = if way.guest { 5 } else { 10 };
+        assert!(operations > least && checked > operations, "{name} start was not tried: {checked} of {operations}");
     }
 }
 
 #[test]
-fn a_power_cut_during_the_start_after_a_kill_takes_nothing_either() {
-    let file = ParametersFile::new();
-    let [first, _] = whole_lives(&file);
-    let lives = lives_after_a_kill(&first, &file);
+fn a_node_comes_back_from_every_power_cut() {
+    comes_back_from_every_power_cut(&Way::founder());
+}
+
+#[test]
+fn a_node_that_registers_comes_back_from_every_power_cut() {
+    comes_back_from_every_power_cut(&Way::guest());
+}
+
+fn comes_back_from_a_power_cut_after_a_kill(way: &Way) {
+    let [first, _] = whole_lives(way);
+    let lives = lives_after_a_kill(way, &first);
     // All of them take minutes: each run tries some, and a soak all.
     let (every, skipped) =
         if soak() { (1, 0) } else { (KILLS_TRIED_IN, usize::try_from(std::process::id()).unwrap() % KILLS_TRIED_IN) };
     println!("every {every}th kill of {}, from the {skipped}th on", lives.len());
     let mut checked = 0;
     for (life, recording, offset) in lives.into_iter().skip(skipped).step_by(every) {
-        let promises = Promises::new(&life, &recording, offset);
-        checked += check_all(&promises, None, &file).unwrap_or_else(|error| panic!("killed after {offset}: {error}"));
+        let promises = Promises::new(way, &life, &recording, offset);
+        checked += check_all(&promises, None).unwrap_or_else(|error| panic!("killed after {offset}: {error}"));
     }
     println!("{checked} power cuts after a kill survived");
     assert!(checked > 100, "only {checked} were tried");
 }
 
 #[test]
-fn without_any_one_sync_a_node_does_not_come_back() {
-    let file = ParametersFile::new();
-    let [first, later] = whole_lives(&file);
-    let killed = lives_after_a_kill(&first, &file);
+fn a_power_cut_during_the_start_after_a_kill_takes_nothing_either() {
+    comes_back_from_a_power_cut_after_a_kill(&Way::founder());
+}
+
+#[test]
+fn a_power_cut_after_a_kill_while_registering_takes_nothing_either() {
+    comes_back_from_a_power_cut_after_a_kill(&Way::guest());
+}
+
+fn needs_every_sync(way: &Way, proven_below: &[&str]) {
+    let [first, later] = whole_lives(way);
+    let killed = lives_after_a_kill(way, &first);
     let mut lives = vec![(&first, &first.recording, 0), (&later, &later.recording, 0)];
     lives.extend(killed.iter().map(|(life, recording, offset)| (life, recording, *offset)));
     let sites: BTreeSet<SyncSite> = lives.iter().flat_map(|(_, recording, _)| recording.sync_sites()).collect();
@@ -189,7 +281,7 @@ fn without_any_one_sync_a_node_does_not_come_back() {
         let loss = lives.iter().filter(|(_, recording, _)| recording.sync_sites().contains(&site)).find_map(
             |(life, recording, offset)| {
                 let forgotten = recording.without_sync(site);
-                check_all(&Promises::new(life, &forgotten, *offset), Some(recording), &file).err()
+                check_all(&Promises::new(way, life, &forgotten, *offset), Some(recording)).err()
             },
         );
         match loss {
@@ -197,13 +289,22 @@ fn without_any_one_sync_a_node_does_not_come_back() {
             None => unproven.push(site.to_string()),
         }
     }
-    assert_eq!(unproven, PROVEN_BELOW, "nothing fails without these syncs");
+    assert_eq!(unproven, proven_below, "nothing fails without these syncs");
+}
+
+#[test]
+fn without_any_one_sync_a_node_does_not_come_back() {
+    needs_every_sync(&Way::founder(), &PROVEN_BELOW);
+}
+
+#[test]
+fn without_any_one_sync_a_node_that_registers_does_not_come_back() {
+    needs_every_sync(&Way::guest(), &PROVEN_BELOW_AS_GUEST);
 }
 
 #[test]
 fn a_running_node_has_nothing_in_the_air() {
-    let file = ParametersFile::new();
-    for life in whole_lives(&file) {
+    for life in whole_lives(&Way::founder()) {
         let end = life.recording.cuts().unwrap().pop().unwrap();
         let acknowledged = &life.acknowledged.last().unwrap().1;
         for seed in 0..SEEDS {

@@ -1,0 +1,319 @@
+//! The way to a cluster over gRPC.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::future::join_all;
+use polis_identity::{AuthorityCertificate, Certificate, ClusterId, NodeId, verify_certificate_authority};
+use polis_parameters::StoragePolicy;
+use polis_proto::common::{NodeStorageSecurity, NodeTpmUsage};
+use polis_proto::curator_api::curator_client::CuratorClient;
+use polis_proto::curator_api::curator_local_client::CuratorLocalClient;
+use polis_proto::curator_api::{CommitNodeRequest, GetCaCertificateRequest, RegisterNodeRequest, RegisterNodeResponse};
+use polis_proto::enrolment::GetTombstoneRequest;
+use polis_proto::enrolment::enrolment_client::EnrolmentClient;
+use polis_roleserve::Contact;
+use polis_rpc::{
+    CURATOR_PORT, CallError, CallPolicy, ClientIdentity, ClusterClient, ConnectError, Connector, EndpointFailure,
+    ExpectedServer, ServerRefusal, describe,
+};
+use polis_storage::journal::StorageSecurity;
+use polis_supervisor::Context;
+use prost::Message as _;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tonic::{Code, Status};
+
+use super::{
+    Admission, Applicant, ApplicantLink, Attempt, AttemptProblem, CallFailure, ClusterAccess, Commitment, Membership,
+    Registration, Unheard,
+};
+
+/// How long one call is tried, with all that finding the leader takes. A leader that was lost is replaced within two seconds; after
+/// that it is time to say what does not work.
+const CALL_DEADLINE: Duration = Duration::from_secs(4);
+
+/// How long a heartbeat is waited for before it is said that there is none. The first one of a node takes some milliseconds.
+const HEARTBEAT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long it may take to find out who answers at an address where nobody helps.
+const PROBE_DEADLINE: Duration = Duration::from_secs(1);
+
+/// Addresses that are looked at for that: as many as a cluster hands out (metropolis.md, G.4, GetClusterInfo).
+const MOST_PROBES: usize = 15;
+
+/// The way to a cluster over gRPC. Clones are the same.
+#[derive(Clone, Default)]
+pub struct RpcAccess {
+    contact: Arc<OnceLock<watch::Receiver<Contact>>>,
+}
+
+impl RpcAccess {
+    /// A way to any cluster.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the heartbeats of a node of the cluster from here: they are the business of whoever keeps contact. To be called once,
+    /// before the Manager runs, as that one needs the identity that the Manager publishes.
+    pub fn follow(&self, contact: watch::Receiver<Contact>) {
+        // A second one would be of the same node.
+        let _ = self.contact.set(contact);
+    }
+}
+
+#[async_trait]
+impl ClusterAccess for RpcAccess {
+    fn apply(&self, context: &Context, applicant: Applicant) -> Arc<dyn ApplicantLink> {
+        Arc::new(RpcApplicant::begin(context, applicant))
+    }
+
+    async fn heartbeat(&self) -> Result<(), Unheard> {
+        let Some(mut contact) = self.contact.get().cloned() else {
+            sleep(HEARTBEAT_PATIENCE).await;
+            return Err(Unheard { reason: None });
+        };
+        let heard = contact.wait_for(|contact| contact.last_heartbeat.is_some());
+        let heard = timeout(HEARTBEAT_PATIENCE, heard).await.map(|heard| heard.is_ok());
+        match heard {
+            Ok(true) => Ok(()),
+            // Nobody keeps contact any more: the node is being stopped.
+            Ok(false) => std::future::pending().await,
+            Err(_) => Err(Unheard { reason: contact.borrow().last_failure.clone() }),
+        }
+    }
+}
+
+/// The link of a machine that is not a node of the cluster yet.
+struct RpcApplicant {
+    client: ClusterClient,
+    /// Shows the same as the client, for a look at a single address.
+    identity: ClientIdentity,
+    authority: AuthorityCertificate,
+    /// Its end ends the search for the leader.
+    endpoints: watch::Sender<Vec<SocketAddr>>,
+}
+
+impl RpcApplicant {
+    fn begin(context: &Context, applicant: Applicant) -> Self {
+        let Applicant { node_key, authority, addresses } = applicant;
+        let endpoints = addresses.into_iter().map(|address| SocketAddr::new(address, CURATOR_PORT)).collect();
+        let endpoints = watch::Sender::new(endpoints);
+        let identity = ClientIdentity::ephemeral(&node_key);
+        let client = ClusterClient::new(identity.clone(), authority.clone(), endpoints.subscribe());
+        let (search, mut linked) = (client.clone(), endpoints.subscribe());
+        context.spawn(async move {
+            let unlinked = async { while linked.changed().await.is_ok() {} };
+            tokio::select! {
+                never = search.run() => match never {},
+                () = unlinked => Ok(()),
+            }
+        });
+        Self { client, identity, authority, endpoints }
+    }
+
+    /// Makes a call to whoever leads, and finds out what its failure comes from.
+    async fn call<T, F, R>(&self, call: F) -> Result<T, CallFailure>
+    where
+        F: FnMut(tonic::transport::Channel) -> R + Send,
+        R: Future<Output = Result<T, Status>> + Send,
+    {
+        let error = match self.client.call(CallPolicy::within(CALL_DEADLINE), call).await {
+            Ok(value) => return Ok(value),
+            Err(error) => error,
+        };
+        let tombstone = error.removed_node().map(|removed| removed.signed_tombstone);
+        Err(match error {
+            CallError::Refused { address, status } => answered(address, &status, tombstone),
+            CallError::OutOfTime { last: Some((address, status)), failures, .. }
+                if failures.is_empty() || tombstone.is_some() =>
+            {
+                answered(address, &status, tombstone)
+            }
+            CallError::OutOfTime { failures, .. } if tombstone.is_some() => {
+                let (endpoint, message) = failures
+                    .into_iter()
+                    .next()
+                    .map_or((None, String::new()), |(address, failure)| (Some(address), failure.text));
+                CallFailure::Answered { code: Code::Unauthenticated, message, endpoint, tombstone }
+            }
+            CallError::OutOfTime { failures, .. } => {
+                CallFailure::Unreachable { attempts: self.explain(failures).await }
+            }
+        })
+    }
+
+    /// What became of each address.
+    async fn explain(&self, failures: impl IntoIterator<Item = (SocketAddr, EndpointFailure)> + Send) -> Vec<Attempt> {
+        let mut attempts: Vec<Attempt> = failures
+            .into_iter()
+            .map(|(address, failure)| Attempt { address, problem: AttemptProblem::Failed(failure.text) })
+            .collect();
+        // Where nothing is known yet, that is said too.
+        for address in self.endpoints.borrow().iter() {
+            if attempts.iter().all(|attempt| attempt.address != *address) {
+                let problem = AttemptProblem::Failed("it has not answered yet".to_owned());
+                attempts.push(Attempt { address: *address, problem });
+            }
+        }
+        let probes = attempts.iter().take(MOST_PROBES).map(|attempt| self.other_cluster(attempt.address));
+        let others = join_all(probes).await;
+        for (attempt, other) in attempts.iter_mut().zip(others) {
+            if let Some(problem) = other {
+                attempt.problem = problem;
+            }
+        }
+        attempts
+    }
+
+    /// Whether a node of another cluster answers at this address, and of which one.
+    async fn other_cluster(&self, address: SocketAddr) -> Option<AttemptProblem> {
+        let connector = Connector::new(&self.identity, ExpectedServer::Cluster(self.authority.clone()));
+        match timeout(PROBE_DEADLINE, connector.connect(address)).await {
+            Ok(Err(ConnectError::NotExpected { source: ServerRefusal::OtherCluster { .. }, .. })) => {
+                let found = timeout(PROBE_DEADLINE, cluster_at(address)).await.ok().flatten();
+                Some(AttemptProblem::OtherCluster { found })
+            }
+            Ok(Ok(_) | Err(_)) | Err(_) => None,
+        }
+    }
+}
+
+/// The cluster that whoever answers at an address claims to be of. Good for a message, and for nothing else.
+async fn cluster_at(address: SocketAddr) -> Option<ClusterId> {
+    let connector = Connector::new(&ClientIdentity::anonymous(), ExpectedServer::Anybody);
+    let mut client = CuratorLocalClient::new(connector.channel(address));
+    let answer = client.get_ca_certificate(GetCaCertificateRequest {}).await.ok()?.into_inner();
+    let certificate = Certificate::from_der(answer.identity_ca_certificate).ok()?;
+    verify_certificate_authority(certificate).ok().map(|authority| authority.cluster_id())
+}
+
+#[async_trait]
+impl ApplicantLink for RpcApplicant {
+    async fn register(&self, request: Registration) -> Result<Admission, CallFailure> {
+        let Registration { ticket, join_key, have_local_tpm, labels } = request;
+        let answer = self
+            .call(|channel| {
+                let request = RegisterNodeRequest {
+                    register_ticket: ticket.to_bytes().to_vec(),
+                    join_key: join_key.as_bytes().to_vec(),
+                    have_local_tpm,
+                    labels: Some(labels.to_wire()),
+                };
+                async move { Ok(CuratorClient::new(channel).register_node(request).await?.into_inner()) }
+            })
+            .await?;
+        read_admission(&answer).map_err(|problem| CallFailure::Unusable { endpoint: None, problem })
+    }
+
+    async fn commit(&self, request: Commitment) -> Result<Membership, CallFailure> {
+        let Commitment { cluster_unlock_key, storage_security } = request;
+        let storage_security = match storage_security {
+            StorageSecurity::Insecure => NodeStorageSecurity::Insecure,
+            StorageSecurity::Encrypted => NodeStorageSecurity::Encrypted,
+            StorageSecurity::AuthenticatedEncrypted => NodeStorageSecurity::AuthenticatedEncrypted,
+        };
+        let answer = self
+            .call(|channel| {
+                let request = CommitNodeRequest {
+                    cluster_unlock_key: cluster_unlock_key
+                        .as_ref()
+                        .map(|key| key.expose().to_vec())
+                        .unwrap_or_default(),
+                    storage_security: storage_security.into(),
+                };
+                async move { Ok(CuratorClient::new(channel).commit_node(request).await?.into_inner()) }
+            })
+            .await?;
+        let leader = self.client.leader().await;
+        Ok(Membership {
+            authority: answer.ca_certificate,
+            node_certificate: answer.node_certificate,
+            leader: (leader.node_id, leader.address.ip()),
+        })
+    }
+
+    async fn tombstone(&self, node: NodeId) -> Result<Option<Vec<u8>>, CallFailure> {
+        let answer = self
+            .call(|channel| {
+                let request = GetTombstoneRequest { node_id: node.to_string() };
+                async move { Ok(EnrolmentClient::new(channel).get_tombstone(request).await?.into_inner()) }
+            })
+            .await?;
+        Ok(answer.tombstone.map(|tombstone| tombstone.encode_to_vec()))
+    }
+}
+
+/// An answer of the leader that is no success.
+fn answered(address: SocketAddr, status: &Status, tombstone: Option<Vec<u8>>) -> CallFailure {
+    CallFailure::Answered { code: status.code(), message: describe(status), endpoint: Some(address), tombstone }
+}
+
+/// Reads what a cluster answers to a machine that may ask for admission, or says what is wrong with it.
+fn read_admission(answer: &RegisterNodeResponse) -> Result<Admission, String> {
+    let configuration = answer.cluster_configuration.as_ref().ok_or("cluster_configuration is missing")?;
+    let storage_policy =
+        StoragePolicy::from_wire(configuration.storage_security_policy).map_err(|error| error.to_string())?;
+    let recommended = answer.recommended_node_storage_security;
+    let recommended_storage = match NodeStorageSecurity::try_from(recommended) {
+        Ok(NodeStorageSecurity::Insecure) => StorageSecurity::Insecure,
+        Ok(NodeStorageSecurity::Encrypted) => StorageSecurity::Encrypted,
+        Ok(NodeStorageSecurity::AuthenticatedEncrypted) => StorageSecurity::AuthenticatedEncrypted,
+        Ok(NodeStorageSecurity::Invalid) => return Err("recommended_node_storage_security is not set".into()),
+        Err(_) => return Err(format!("recommended_node_storage_security has the unknown value {recommended}")),
+    };
+    let tpm_usage = NodeTpmUsage::try_from(answer.tpm_usage)
+        .map_err(|_| format!("tpm_usage has the unknown value {}", answer.tpm_usage))?;
+    Ok(Admission { storage_policy, recommended_storage, tpm_usage })
+}
+
+#[cfg(test)]
+mod tests {
+    use polis_proto::common::ClusterConfiguration;
+    use polis_proto::common::cluster_configuration::StorageSecurityPolicy;
+
+    use super::*;
+
+    fn answer() -> RegisterNodeResponse {
+        RegisterNodeResponse {
+            cluster_configuration: Some(ClusterConfiguration {
+                storage_security_policy: StorageSecurityPolicy::NeedsInsecure.into(),
+                ..ClusterConfiguration::default()
+            }),
+            tpm_usage: NodeTpmUsage::NotPresent.into(),
+            recommended_node_storage_security: NodeStorageSecurity::Insecure.into(),
+        }
+    }
+
+    #[test]
+    fn a_full_answer_is_read_and_anything_less_is_named() {
+        let expect = Admission {
+            storage_policy: StoragePolicy::NeedsInsecure,
+            recommended_storage: StorageSecurity::Insecure,
+            tpm_usage: NodeTpmUsage::NotPresent,
+        };
+        assert_eq!(read_admission(&answer()), Ok(expect));
+        // What a cluster answers that does not know a repeated registration (window W17).
+        let empty = RegisterNodeResponse::default();
+        let table = [
+            (empty, "cluster_configuration is missing"),
+            (
+                RegisterNodeResponse { recommended_node_storage_security: 0, ..answer() },
+                "recommended_node_storage_security is not set",
+            ),
+            (RegisterNodeResponse { recommended_node_storage_security: 9, ..answer() }, "unknown value 9"),
+            (RegisterNodeResponse { tpm_usage: 77, ..answer() }, "tpm_usage has the unknown value 77"),
+            (
+                RegisterNodeResponse { cluster_configuration: Some(ClusterConfiguration::default()), ..answer() },
+                "storage_security_policy is not set",
+            ),
+        ];
+        for (answer, part) in table {
+            let problem = read_admission(&answer).unwrap_err();
+            assert!(problem.contains(part), "{problem}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! [`Petition`]: what a node asks of a cluster that others run, repeated until there is an answer that counts.
+
+use std::sync::Arc;
+
+use polis_curator::SignedTombstone;
+use polis_identity::{AuthorityCertificate, NodeId, PublicKey};
+use polis_proto::curator_state;
+use polis_supervisor::{Context, with_causes};
+use prost::Message as _;
+use tokio::time::sleep;
+
+use crate::cluster_access::{Admission, ApplicantLink, CallFailure, Commitment, Membership, Registration};
+use crate::failure::Failure;
+use crate::pace::{Pace, Pauses};
+use crate::trouble::{Ended, Trouble, until_cured};
+use crate::verdict::{Call, Parties, Verdict, verdict};
+
+/// A node and the cluster that it asks.
+pub(crate) struct Petition {
+    pub(crate) link: Arc<dyn ApplicantLink>,
+    /// Key of the node.
+    pub(crate) node: PublicKey,
+    /// CA of the cluster.
+    pub(crate) authority: AuthorityCertificate,
+}
+
+/// What a failed call comes to, once it is known whether the node was deleted.
+enum Judgement {
+    Trouble(Trouble),
+    /// The cluster has neither a record nor a tombstone of the node.
+    Unknown,
+}
+
+impl Petition {
+    /// Asks for admission until it is granted.
+    pub(crate) async fn register(&self, context: &Context, request: &Registration) -> Result<Admission, Ended> {
+        let call = || async {
+            polis_fault::point("register/call", "before");
+            let outcome = self.link.register(request.clone()).await;
+            polis_fault::point("register/call", "after");
+            outcome
+        };
+        let mut pauses = Pauses::default();
+        loop {
+            if let Some(admission) = self.ask(context, Call::Register, call).await? {
+                return Ok(admission);
+            }
+            // A cluster that does not know the node is no answer to this: it is how it gets to know it.
+            context.unless_cancelled(sleep(pauses.next(Pace::Refused, rand::random()))).await?;
+        }
+    }
+
+    /// Asks to become a member until the node is one. Nothing comes back when the cluster has no record of the node, and no
+    /// tombstone either.
+    ///
+    /// `read` reads what makes the node a member, or says what is wrong with that.
+    pub(crate) async fn commit<T>(
+        &self,
+        context: &Context,
+        commitment: &Commitment,
+        read: impl Fn(Membership) -> Result<T, String>,
+    ) -> Result<Option<T>, Ended> {
+        let call = || async {
+            polis_fault::point("commit/call", "before");
+            let outcome = self.link.commit(commitment.clone()).await;
+            polis_fault::point("commit/call", "after");
+            read(outcome?).map_err(|problem| CallFailure::Unusable { endpoint: None, problem })
+        };
+        self.ask(context, Call::Commit, call).await
+    }
+
+    /// Repeats a call until there is an answer that counts. Nothing comes back when the cluster does not know the node.
+    async fn ask<T, F>(&self, context: &Context, call: Call, make: impl Fn() -> F) -> Result<Option<T>, Ended>
+    where
+        F: Future<Output = Result<T, CallFailure>>,
+    {
+        until_cured(context, || async {
+            match make().await {
+                Ok(answer) => Ok(Some(answer)),
+                Err(failure) => match self.judge(call, failure).await {
+                    Judgement::Unknown => Ok(None),
+                    Judgement::Trouble(trouble) => Err(trouble),
+                },
+            }
+        })
+        .await
+    }
+
+    async fn judge(&self, call: Call, failure: CallFailure) -> Judgement {
+        let (proof, otherwise) = match verdict(call, self.parties(), &failure) {
+            Verdict::Repeat(curable) => return Judgement::Trouble(Trouble::Curable(curable)),
+            Verdict::PerhapsDeleted { proof: Some(proof), otherwise } => (Some(proof), otherwise),
+            Verdict::PerhapsDeleted { proof: None, otherwise } => match self.ask_for_tombstone().await {
+                Ok(proof) => (proof, otherwise),
+                Err(trouble) => return Judgement::Trouble(trouble),
+            },
+        };
+        match proof.map(|proof| self.read_tombstone(&proof)) {
+            Some(Ok(reason)) => return Judgement::Trouble(Trouble::Final(Failure::Removed { reason })),
+            Some(Err(error)) => {
+                tracing::warn!(error, "what is shown as the tombstone of this node is none; it is not believed");
+            }
+            None => {}
+        }
+        otherwise.map_or(Judgement::Unknown, |curable| Judgement::Trouble(Trouble::Curable(curable)))
+    }
+
+    /// Asks whether the node was deleted. Also a refusal may come with the proof that it was.
+    async fn ask_for_tombstone(&self) -> Result<Option<Vec<u8>>, Trouble> {
+        match self.link.tombstone(NodeId::of(&self.node)).await {
+            Ok(found) => Ok(found),
+            Err(failure) => match verdict(Call::Tombstone, self.parties(), &failure) {
+                Verdict::Repeat(curable) => Err(Trouble::Curable(curable)),
+                Verdict::PerhapsDeleted { proof, .. } => Ok(proof),
+            },
+        }
+    }
+
+    /// Why the node was deleted, if this proves that it was.
+    fn read_tombstone(&self, bytes: &[u8]) -> Result<String, String> {
+        let wire = curator_state::SignedTombstone::decode(bytes).map_err(|error| with_causes(&error))?;
+        let signed = SignedTombstone::verify(wire, &self.authority).map_err(|error| with_causes(&error))?;
+        let tombstone = signed.tombstone();
+        if tombstone.public_key != self.node {
+            return Err(format!("it is that of {}", tombstone.node_id()));
+        }
+        Ok(if tombstone.reason.is_empty() { "it was deleted".to_owned() } else { tombstone.reason.clone() })
+    }
+
+    fn parties(&self) -> Parties {
+        Parties { node: NodeId::of(&self.node), cluster: self.authority.cluster_id() }
+    }
+}

@@ -1,0 +1,342 @@
+//! A cluster that others run, as far as one node sees it: its rules are real, its leader does what a script says.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use polis_curator::Tombstone;
+use polis_identity::{AuthorityCertificate, CLUSTER_AUTHORITY_NAME, CertificateAuthority, NodeId, NodeKey, PublicKey};
+use polis_manager::{
+    Admission, Applicant, ApplicantLink, CallFailure, ClusterAccess, Commitment, Membership, Registration, Unheard,
+};
+use polis_parameters::StoragePolicy;
+use polis_proto::common::NodeTpmUsage;
+use polis_storage::NodeCredentials;
+use polis_storage::journal::StorageSecurity;
+use polis_storage::simulation::SimulatedDisk;
+use polis_supervisor::Context;
+use tonic::Code;
+
+/// Everything that the cluster knows. A clone is what it knew then.
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    authority: Arc<CertificateAuthority>,
+    leader: NodeId,
+    secret: [u8; 32],
+    policy: StoragePolicy,
+    records: BTreeMap<[u8; 32], Record>,
+    tombstones: BTreeMap<[u8; 32], Vec<u8>>,
+    /// How many records were ever made.
+    pub(crate) made: u32,
+    /// How many approvals there were.
+    pub(crate) approvals: u32,
+}
+
+#[derive(Clone)]
+struct Record {
+    key: PublicKey,
+    join_key: PublicKey,
+    state: RecordState,
+}
+
+#[derive(Clone)]
+enum RecordState {
+    New,
+    Standby,
+    Up { certificate: Vec<u8> },
+}
+
+/// A call, as scripts see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Called {
+    Register,
+    Commit,
+    Tombstone,
+}
+
+/// What happens to a call.
+#[derive(Clone)]
+pub(crate) enum Fate {
+    /// What the rules say.
+    Answered,
+    /// It never arrives.
+    Lost,
+    /// It has its effect, and the answer never arrives.
+    AnswerLost,
+    /// It is answered like this and has no effect.
+    Refused(CallFailure),
+    /// The node is deleted before it, with this reason.
+    Deleted(&'static str),
+    /// The cluster loses the record of the node before it, as after a restore: there is no tombstone.
+    Forgotten,
+}
+
+/// What the leader and the operator of the cluster do.
+#[derive(Clone)]
+pub(crate) struct Script {
+    /// Commits that come too early, before an operator approves.
+    pub(crate) early_commits: u32,
+    /// What happens to the calls, by kind and number from 1 on.
+    pub(crate) fate: Arc<dyn Fn(Called, u32) -> Fate + Send + Sync>,
+}
+
+impl Default for Script {
+    fn default() -> Self {
+        Self { early_commits: 2, fate: Arc::new(|_, _| Fate::Answered) }
+    }
+}
+
+impl Script {
+    pub(crate) fn new(fate: impl Fn(Called, u32) -> Fate + Send + Sync + 'static) -> Self {
+        Self { fate: Arc::new(fate), ..Self::default() }
+    }
+}
+
+impl Cluster {
+    pub(crate) fn new() -> Self {
+        Self {
+            authority: Arc::new(CertificateAuthority::generate(CLUSTER_AUTHORITY_NAME)),
+            leader: NodeId::of(&NodeKey::generate().public()),
+            secret: [0x5a; 32],
+            policy: StoragePolicy::NeedsInsecure,
+            records: BTreeMap::new(),
+            tombstones: BTreeMap::new(),
+            made: 0,
+            approvals: 0,
+        }
+    }
+
+    pub(crate) fn with_policy(policy: StoragePolicy) -> Self {
+        Self { policy, ..Self::new() }
+    }
+
+    pub(crate) fn authority(&self) -> &AuthorityCertificate {
+        self.authority.certificate()
+    }
+
+    pub(crate) const fn leader(&self) -> (NodeId, IpAddr) {
+        (self.leader, IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9)))
+    }
+
+    /// The ticket that it takes.
+    pub(crate) fn ticket(&self) -> Vec<u8> {
+        [&[0x0a, 32][..], &self.secret].concat()
+    }
+
+    pub(crate) const fn ticket_secret(&self) -> &[u8; 32] {
+        &self.secret
+    }
+
+    pub(crate) fn rotate_ticket(&mut self, secret: [u8; 32]) {
+        self.secret = secret;
+    }
+
+    /// Whether it has the record of one node, which is UP and has these credentials, and has never had another.
+    pub(crate) fn has_one_node(&self, credentials: &NodeCredentials) -> Result<(), String> {
+        let key = NodeKey::from_secret(credentials.node_key.clone()).public();
+        let record = self.records.get(key.as_bytes()).ok_or("the cluster does not know this node")?;
+        if self.made != 1 || self.approvals != 1 {
+            return Err(format!("there were {} records and {} approvals", self.made, self.approvals));
+        }
+        match &record.state {
+            RecordState::Up { certificate } if *certificate == credentials.node_certificate => Ok(()),
+            RecordState::Up { .. } => {
+                Err("the certificate of the node is not the one that the cluster has issued".into())
+            }
+            RecordState::New | RecordState::Standby => Err("the node runs and is not UP".into()),
+        }
+    }
+
+    fn register(&mut self, key: PublicKey, request: &Registration) -> Result<Admission, CallFailure> {
+        if *request.ticket.to_bytes() != self.ticket() {
+            return Err(refusal(Code::PermissionDenied, "wrong register ticket"));
+        }
+        if self.tombstones.contains_key(key.as_bytes()) {
+            return Err(refusal(Code::FailedPrecondition, "this node was deleted"));
+        }
+        match self.records.get(key.as_bytes()) {
+            None => {
+                let record = Record { key, join_key: request.join_key, state: RecordState::New };
+                self.records.insert(*key.as_bytes(), record);
+                self.made += 1;
+            }
+            Some(record) if record.join_key != request.join_key => {
+                return Err(refusal(Code::FailedPrecondition, "registered with another join key"));
+            }
+            Some(Record { state: RecordState::Up { .. }, .. }) => {
+                return Err(refusal(Code::FailedPrecondition, "the node is UP"));
+            }
+            Some(_) => {}
+        }
+        Ok(Admission {
+            storage_policy: self.policy,
+            recommended_storage: StorageSecurity::Insecure,
+            tpm_usage: NodeTpmUsage::NotPresent,
+        })
+    }
+
+    fn commit(&mut self, key: PublicKey, approve: bool) -> Result<Membership, CallFailure> {
+        let Some(record) = self.records.get_mut(key.as_bytes()) else {
+            return Err(refusal(Code::NotFound, "no such node"));
+        };
+        if matches!(record.state, RecordState::New) && approve {
+            record.state = RecordState::Standby;
+            self.approvals += 1;
+        }
+        match &record.state {
+            RecordState::New => return Err(refusal(Code::PermissionDenied, "the node is not approved")),
+            RecordState::Standby => {
+                let certificate = self.authority.issue_node(&record.key).der().to_vec();
+                record.state = RecordState::Up { certificate };
+            }
+            RecordState::Up { .. } => {}
+        }
+        let RecordState::Up { certificate } = &record.state else { unreachable!("it was just made so") };
+        Ok(Membership {
+            authority: self.authority.certificate().der().to_vec(),
+            node_certificate: certificate.clone(),
+            leader: self.leader(),
+        })
+    }
+
+    fn delete(&mut self, key: PublicKey, reason: &str) {
+        self.records.remove(key.as_bytes());
+        self.tombstones.insert(*key.as_bytes(), self.tombstone_of(key, reason));
+    }
+
+    /// A tombstone that it has signed.
+    pub(crate) fn tombstone_of(&self, public_key: PublicKey, reason: &str) -> Vec<u8> {
+        let cluster_id = self.authority().cluster_id();
+        Tombstone { cluster_id, public_key, reason: reason.to_owned() }.sign(&self.authority).encode()
+    }
+}
+
+fn refusal(code: Code, message: &str) -> CallFailure {
+    CallFailure::Answered { code, message: message.into(), endpoint: None, tombstone: None }
+}
+
+/// What a caller sees when a call or its answer is lost.
+pub(crate) fn unavailable() -> CallFailure {
+    refusal(Code::Unavailable, "the leader has changed")
+}
+
+/// The way to a scripted cluster.
+#[derive(Clone)]
+pub(crate) struct Scripted(Arc<Mutex<Inner>>);
+
+struct Inner {
+    disk: Arc<SimulatedDisk>,
+    cluster: Cluster,
+    script: Script,
+    calls: BTreeMap<Called, u32>,
+    history: Vec<(usize, Cluster)>,
+    /// The node that has called.
+    node: Option<PublicKey>,
+}
+
+impl Scripted {
+    /// The way there for a node with this disk.
+    pub(crate) fn new(disk: Arc<SimulatedDisk>, cluster: Cluster, script: Script) -> Self {
+        let history = vec![(0, cluster.clone())];
+        Self(Arc::new(Mutex::new(Inner { disk, cluster, script, calls: BTreeMap::new(), history, node: None })))
+    }
+
+    /// What the cluster knew, and where the disk of the node stood then.
+    pub(crate) fn history(&self) -> Vec<(usize, Cluster)> {
+        self.0.lock().unwrap().history.clone()
+    }
+
+    /// How often this was called.
+    pub(crate) fn calls(&self, called: Called) -> u32 {
+        self.0.lock().unwrap().calls.get(&called).copied().unwrap_or_default()
+    }
+}
+
+impl Inner {
+    fn call<T>(
+        &mut self,
+        called: Called,
+        node: PublicKey,
+        answer: impl FnOnce(&mut Cluster, u32) -> Result<T, CallFailure>,
+    ) -> Result<T, CallFailure> {
+        self.node = Some(node);
+        let number = self.calls.entry(called).or_default();
+        *number += 1;
+        let number = *number;
+        let fate = (self.script.fate)(called, number);
+        match &fate {
+            Fate::Lost => return Err(unavailable()),
+            Fate::Refused(failure) => return Err(failure.clone()),
+            Fate::Deleted(reason) => self.cluster.delete(node, reason),
+            Fate::Forgotten => {
+                self.cluster.records.remove(node.as_bytes());
+            }
+            Fate::Answered | Fate::AnswerLost => {}
+        }
+        let answer = answer(&mut self.cluster, number);
+        self.history.push((self.disk.position(), self.cluster.clone()));
+        if matches!(fate, Fate::AnswerLost) { Err(unavailable()) } else { answer }
+    }
+}
+
+#[async_trait]
+impl ClusterAccess for Scripted {
+    fn apply(&self, _: &Context, applicant: Applicant) -> Arc<dyn ApplicantLink> {
+        Arc::new(ScriptedLink { access: self.clone(), applicant })
+    }
+
+    async fn heartbeat(&self) -> Result<(), Unheard> {
+        let is_up = {
+            let inner = self.0.lock().unwrap();
+            let states = inner.cluster.records.values();
+            states.into_iter().any(|record| matches!(record.state, RecordState::Up { .. }))
+        };
+        if is_up {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        Err(Unheard { reason: Some("no node of this cluster is UP".into()) })
+    }
+}
+
+struct ScriptedLink {
+    access: Scripted,
+    applicant: Applicant,
+}
+
+impl ScriptedLink {
+    fn call<T>(
+        &self,
+        called: Called,
+        answer: impl FnOnce(&mut Cluster, u32) -> Result<T, CallFailure>,
+    ) -> Result<T, CallFailure> {
+        let mut inner = self.access.0.lock().unwrap();
+        if self.applicant.authority != *inner.cluster.authority() {
+            return Err(CallFailure::Unreachable { attempts: Vec::new() });
+        }
+        inner.call(called, self.applicant.node_key.public(), answer)
+    }
+}
+
+#[async_trait]
+impl ApplicantLink for ScriptedLink {
+    async fn register(&self, request: Registration) -> Result<Admission, CallFailure> {
+        let node = self.applicant.node_key.public();
+        self.call(Called::Register, |cluster, _| cluster.register(node, &request))
+    }
+
+    async fn commit(&self, request: Commitment) -> Result<Membership, CallFailure> {
+        assert_eq!(request.storage_security, StorageSecurity::Insecure);
+        let node = self.applicant.node_key.public();
+        let early = self.access.0.lock().unwrap().script.early_commits;
+        self.call(Called::Commit, |cluster, number| cluster.commit(node, number > early))
+    }
+
+    async fn tombstone(&self, node: NodeId) -> Result<Option<Vec<u8>>, CallFailure> {
+        let key = self.applicant.node_key.public();
+        assert_eq!(node, NodeId::of(&key));
+        self.call(Called::Tombstone, |cluster, _| Ok(cluster.tombstones.get(key.as_bytes()).cloned()))
+    }
+}
