@@ -3,7 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use jiff::Timestamp;
 use polis_condition::Condition;
+use polis_identity::NodeId;
 use serde::{Deserialize, Serialize};
 
 /// Name of the file below the node's root that holds the [`LastState`].
@@ -114,6 +116,39 @@ pub struct StorageStatus {
     pub tpm: String,
 }
 
+/// A point in the history of a cluster's membership.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Epoch {
+    /// Raised by recovery and restore.
+    pub incarnation: u64,
+    /// Raised by each change of members.
+    pub epoch: u64,
+}
+
+/// What a node knows for a start without anybody's help.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColdStart {
+    /// The newest membership that the node has made durable; absent before it has one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub epoch: Option<Epoch>,
+}
+
+/// How a node is in touch with its cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contact {
+    /// Whether the cluster has answered lately, so that the node knows whom it has let go.
+    pub in_contact: bool,
+    /// When a heartbeat was last answered, by the node's own clock; absent before the first.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub last_heartbeat: Option<Timestamp>,
+    /// The node that leads, as far as this one knows.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub leader: Option<NodeId>,
+    /// Why the last attempt to reach it failed; absent when it did not.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub last_failure: Option<String>,
+}
+
 /// What a node tells about itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
@@ -135,6 +170,13 @@ pub struct Status {
     pub address: Option<String>,
     /// Roles that the node holds, as in `polis node add role`.
     pub roles: Vec<String>,
+    /// Absent until the node has an identity in a cluster.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cold_start: Option<ColdStart>,
+    /// Absent until the node has an identity in a cluster. That a heartbeat was answered is no change that followers of the
+    /// status are told of.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub contact: Option<Contact>,
     /// Absent while the node runs no consensus member.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub consensus: Option<ConsensusStatus>,
@@ -175,6 +217,8 @@ mod tests {
             phase: EnrolmentPhase::None,
             address: None,
             roles: vec![],
+            cold_start: None,
+            contact: None,
             consensus: None,
             storage: None,
             conditions: vec![],

@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use polis_control::Peer;
+
 /// Options of a node that runs as a daemon.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -16,6 +18,8 @@ pub struct Options {
     pub etcd: Option<PathBuf>,
     /// Run etcd whatever its version.
     pub etcd_unsafe_version: bool,
+    /// Where other nodes are, beside what the node itself knows.
+    pub peers: Vec<Peer>,
     /// Form of the log on standard error.
     pub log: LogFormat,
 }

@@ -1,51 +1,59 @@
 //! From options to a running node, and to its end.
 
-use std::net::IpAddr;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use polis_condition::Conditions;
+use polis_condition::{Conditions, Severity};
 use polis_consensus::EtcdBinary;
-use polis_control::Status;
 use polis_logtree::LogTree;
-use polis_manager::{
-    EtcdProvider, FIRMWARE_PARAMETERS, Failure, Manager, ParameterSource, Settings, State, decide, preflight,
-    prepare_ephemeral, prepare_lasting,
-};
-use polis_network::{AddressSource, Network};
-use polis_storage::{DataPartition as _, Layout, PlainData, RootDirectory, RootError};
-use polis_supervisor::{Context, RunnableResult, Supervisor, runnable};
+use polis_manager::{EtcdProvider, FIRMWARE_PARAMETERS, Failure, Manager, ParameterSource, State, decide, preflight};
+use polis_rpc::DESCRIPTORS_NEEDED;
+use polis_storage::{PlainData, RootDirectory, RootError};
+use polis_supervisor::{Supervisor, runnable};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
 use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::console::Console;
+use crate::descriptors;
+use crate::metrics::Deaths;
 use crate::options::Options;
+use crate::parts::{Given, Parts};
+use crate::power::{End, Power};
+use crate::restart::CommandLine;
 use crate::run_error::RunError;
-use crate::status::Sources;
-use crate::{condition_log, control, last_state};
+use crate::service_manager::ServiceManager;
 
 /// Threads that run the node. The work is waiting for disks, etcd and the network; a second thread is there so that one
 /// that is busy does not keep the others from answering.
 const WORKER_THREADS: usize = 2;
 
-/// The device that a machine with a TPM 2.0 has (Linux: the resource manager's device of the first TPM).
-const TPM_DEVICE: &str = "/dev/tpmrm0";
+/// Name of the condition that this process may open fewer files than its servers have seats.
+const FEW_DESCRIPTORS: &str = "few-file-descriptors";
 
-/// Runs a node until it is asked to stop or has failed. Returns after an orderly stop.
+/// Runs a node until it is asked to stop or has failed. Returns after an orderly stop. When an operator asks for a restart, this
+/// process becomes another one with the same command line, and nothing returns.
 ///
 /// # Errors
 ///
 /// See [`RunError`].
 pub fn run(options: Options) -> Result<(), RunError> {
+    let command_line = CommandLine::of_this_process();
     // What the node and etcd make is for their user alone, whatever whoever starts them wants of new files: with a narrower
     // mask the node could not read what it has written.
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKER_THREADS).enable_all().build();
-    runtime.map_err(RunError::Runtime)?.block_on(node(options))
+    let runtime = runtime.map_err(RunError::Runtime)?;
+    let end = runtime.block_on(node(options))?;
+    drop(runtime);
+    match end {
+        End::Stop => Ok(()),
+        End::Restart => match command_line {
+            Ok(command_line) => Err(RunError::Restart(command_line.replace_this_process())),
+            Err(error) => Err(RunError::Restart(error)),
+        },
+    }
 }
 
-async fn node(options: Options) -> Result<(), RunError> {
+async fn node(options: Options) -> Result<End, RunError> {
     let mut stop = StopSignals::listen()?;
     let etcd = EtcdBinary::find(options.etcd.as_deref(), std::env::var_os("PATH").as_deref())
         .map_err(RunError::Etcd)?
@@ -61,7 +69,7 @@ async fn node(options: Options) -> Result<(), RunError> {
     let (_, found) = tokio::select! {
         before = before => before?,
         // Nothing was made yet.
-        _ = stop.received() => return Ok(()),
+        _ = stop.received() => return Ok(End::Stop),
     };
     // From here on something may be written.
     let root = match found {
@@ -75,11 +83,34 @@ async fn node(options: Options) -> Result<(), RunError> {
     let console = Console::start(&log_tree, options.log).ok();
 
     let conditions = Conditions::default();
-    let parts = Parts::build(&root, etcd, parameters, options.address, conditions.clone());
-    let manager = parts.manager.clone();
+    raise_descriptors(&conditions);
+    let service_manager = ServiceManager::of_this_process().unwrap_or_else(|error| {
+        tracing::warn!(%error, "the service manager that started this node cannot be told anything");
+        ServiceManager::default()
+    });
+    let deaths = Deaths::default();
+    let parts = Parts::build(
+        &root,
+        Given {
+            etcd,
+            parameters,
+            address: options.address,
+            peers: &options.peers,
+            conditions: conditions.clone(),
+            log_tree: log_tree.clone(),
+            deaths: deaths.clone(),
+            service_manager: service_manager.clone(),
+        },
+    );
+    let (manager, power) = (parts.manager.clone(), parts.power.clone());
     let parts = runnable(move |context| parts.clone().run(context));
-    let supervisor = Supervisor::builder().log_tree(log_tree).conditions(conditions).start(parts);
-    wait(&manager, &mut stop).await;
+    let supervisor =
+        Supervisor::builder().log_tree(log_tree).conditions(conditions).metrics(Arc::new(deaths)).start(parts);
+    let end = wait(&manager, &power, &mut stop).await;
+    match end {
+        End::Stop => service_manager.stopping(),
+        End::Restart => service_manager.restarting(),
+    }
     if let Err(error) = supervisor.shutdown().await {
         tracing::error!(error = &error as &dyn std::error::Error, "not everything stopped in time");
     }
@@ -87,63 +118,22 @@ async fn node(options: Options) -> Result<(), RunError> {
         console.finish().await;
     }
     let failure = manager.watch().borrow().failure.clone();
-    failure.map_or(Ok(()), |failure| Err(RunError::Failed(failure)))
+    failure.map_or(Ok(end), |failure| Err(RunError::Failed(failure)))
 }
 
-/// The parts of a node, connected. They know each other by watched values only.
-#[derive(Clone)]
-struct Parts {
-    root: PathBuf,
-    layout: Layout,
-    network: Network,
-    manager: Manager<EtcdProvider>,
-    sources: Sources,
-    status: watch::Sender<Status>,
-}
-
-impl Parts {
-    fn build(
-        root: &RootDirectory,
-        etcd: EtcdBinary,
-        parameters: ParameterSource,
-        address: Option<IpAddr>,
-        conditions: Conditions,
-    ) -> Self {
-        let network = Network::new(address.map_or(AddressSource::DefaultRoute, AddressSource::Fixed));
-        let data = PlainData::new(root.disk());
-        let storage = data.describe();
-        let tpm_present = Path::new(TPM_DEVICE).exists();
-        let settings =
-            Settings { disk: root.disk(), data: Arc::new(data), address: network.address(), parameters, tpm_present };
-        let manager = Manager::new(settings, EtcdProvider::new(etcd, root.disk(), network.address()));
-        let sources =
-            Sources { manager: manager.clone(), address: network.address(), conditions, storage, tpm_present };
-        let status = watch::Sender::new(sources.first());
-        Self { root: root.path().to_owned(), layout: Layout::new(root.disk()), network, manager, sources, status }
-    }
-
-    /// Runs all parts: the root of the tree of runnables. The node can be asked how it is before it has anything on its disk.
-    async fn run(self, context: Context) -> RunnableResult {
-        let Self { root, layout, network, manager, sources, status } = self;
-        prepare_ephemeral(&context, &layout).await?;
-        let watched = status.subscribe();
-        context.run("status", {
-            let sources = sources.clone();
-            move |context| sources.clone().publish(context, status.clone())
-        })?;
-        context.run("control", {
-            let watched = watched.clone();
-            move |context| control::serve(context, root.clone(), watched.clone())
-        })?;
-        context.run("conditions", condition_log::keep)?;
-        context.run("network", network.runnable())?;
-        prepare_lasting(&context, &layout).await?;
-        context.run("last-state", move |context| {
-            last_state::keep(context, layout.last_state.clone(), watched.clone(), sources.clone())
-        })?;
-        context.run("manager", manager.runnable())?;
-        context.healthy();
-        Err(context.cancelled().await.into())
+/// Lets this process open as many files as it may, and says so where that is few.
+fn raise_descriptors(conditions: &Conditions) {
+    let Some(limit) = descriptors::raise_limit() else { return };
+    if limit < DESCRIPTORS_NEEDED as u64 {
+        conditions.raise(
+            FEW_DESCRIPTORS,
+            Severity::Info,
+            format!(
+                "this process may open {limit} files, and serving a large cluster through a flood of connections takes \
+                 {DESCRIPTORS_NEEDED}"
+            ),
+            "for a small cluster nothing needs to be done; else raise the limit (LimitNOFILE= in a unit, `ulimit -Hn`)",
+        );
     }
 }
 
@@ -165,13 +155,17 @@ async fn look_before(options: &Options, parameters: &ParameterSource) -> Result<
     }
 }
 
-/// Waits for the end of the node: a signal, or a failure.
-async fn wait(manager: &Manager<EtcdProvider>, stop: &mut StopSignals) {
+/// Waits for the end of the node: a signal, an operator's wish, or a failure.
+async fn wait(manager: &Manager<EtcdProvider>, power: &Power, stop: &mut StopSignals) -> End {
     let mut progress = manager.watch();
     let failed = progress.wait_for(|progress| progress.state == State::Failed);
     tokio::select! {
-        name = stop.received() => tracing::info!("asked to stop by {name}"),
-        _ = failed => {}
+        name = stop.received() => {
+            tracing::info!("asked to stop by {name}");
+            End::Stop
+        }
+        end = power.requested() => end,
+        _ = failed => End::Stop,
     }
 }
 

@@ -25,6 +25,9 @@ pub enum RunError {
     /// The system delivers no signals, so that the node could not be stopped in order; nothing was changed.
     #[error("the node did not start: the system delivers no signals to it")]
     Signals(#[source] std::io::Error),
+    /// The node stopped because it was to start again, and did not.
+    #[error("the node was to start again, and stopped, but the program could not be started anew")]
+    Restart(#[source] std::io::Error),
     /// The node ran and came to something that only a human can decide.
     #[error("the node has failed")]
     Failed(#[source] Arc<Failure>),
@@ -41,6 +44,7 @@ impl RunError {
             | Self::Refused(_)
             | Self::Runtime(_)
             | Self::Signals(_)
+            | Self::Restart(_)
             | Self::Failed(_) => false,
         }
     }
@@ -62,6 +66,7 @@ impl RunError {
                 | RootError::InUse { .. }
                 | RootError::Name { .. },
             ) => None,
+            Self::Restart(_) => Some("start it again: `polis node run` with the same options"),
             Self::Etcd(_) | Self::Runtime(_) | Self::Signals(_) => None,
         }
     }

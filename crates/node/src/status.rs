@@ -1,16 +1,23 @@
 //! The status of the node: one watched value, put together from what the parts publish.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
+use jiff::Timestamp;
 use polis_condition::Conditions;
-use polis_consensus::Status as MemberStatus;
-use polis_control::{ConsensusMember, ConsensusStatus, EnrolmentPhase, NodeState, Status, StorageStatus};
+use polis_consensus::{Consensus, Status as MemberStatus};
+use polis_control::{
+    ColdStart, ConsensusMember, ConsensusStatus, Contact, EnrolmentPhase, Epoch, NodeState, Status, StorageStatus,
+};
+use polis_curator::SignedMemberList;
 use polis_manager::{EtcdProvider, Manager, Progress, State};
+use polis_roleserve::Contact as LeaderContact;
 use polis_storage::LocalRoles;
 use polis_storage::data::Description;
 use polis_storage::journal::{Phase, StorageSecurity};
 use polis_supervisor::{Context, RunnableResult, with_causes};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// What the status is put together from.
 #[derive(Clone)]
@@ -18,33 +25,35 @@ pub(crate) struct Sources {
     pub(crate) manager: Manager<EtcdProvider>,
     pub(crate) address: watch::Receiver<Option<IpAddr>>,
     pub(crate) conditions: Conditions,
+    pub(crate) member: watch::Receiver<Option<Consensus>>,
+    pub(crate) roles: watch::Receiver<Option<LocalRoles>>,
+    pub(crate) contact: watch::Receiver<LeaderContact>,
+    pub(crate) members: watch::Receiver<Option<Arc<SignedMemberList>>>,
     pub(crate) storage: Description,
     pub(crate) tpm_present: bool,
 }
 
 impl Sources {
     /// Keeps `status` up to date for as long as the node runs: a runnable.
-    pub(crate) async fn publish(self, context: Context, status: watch::Sender<Status>) -> RunnableResult {
+    pub(crate) async fn publish(mut self, context: Context, status: watch::Sender<Status>) -> RunnableResult {
         let mut progress = self.manager.watch();
-        let mut address = self.address.clone();
         let mut conditions = self.conditions.watch();
         context.healthy();
         loop {
-            // The member appears while the Manager works, and each life of the Manager has its own.
-            let mut member = self.manager.starting_member().map(|member| member.status());
-            let now = {
-                let progress = progress.borrow_and_update();
-                let address = *address.borrow_and_update();
-                let member = member.as_mut().map(|member| member.borrow_and_update().clone());
-                self.status(
-                    &progress,
-                    address,
-                    member.as_ref(),
-                    conditions.borrow_and_update().values().cloned().collect(),
-                )
-            };
+            // All are marked as seen before they are read, so that nothing that comes in between is missed.
+            progress.mark_unchanged();
+            conditions.mark_unchanged();
+            self.address.mark_unchanged();
+            self.roles.mark_unchanged();
+            self.contact.mark_unchanged();
+            self.members.mark_unchanged();
+            let mut member = self.member.borrow_and_update().as_ref().map(Consensus::status);
+            if let Some(member) = &mut member {
+                member.mark_unchanged();
+            }
+            let now = self.now();
             status.send_if_modified(|old| {
-                let changed = *old != now;
+                let changed = !same_but_for_heartbeat(old, &now);
                 *old = now;
                 changed
             });
@@ -61,8 +70,12 @@ impl Sources {
             tokio::select! {
                 cancelled = context.cancelled() => return Err(cancelled.into()),
                 changed = progress.changed() => changed?,
-                changed = address.changed() => changed?,
                 changed = conditions.changed() => changed?,
+                changed = self.address.changed() => changed?,
+                changed = self.roles.changed() => changed?,
+                changed = self.contact.changed() => changed?,
+                changed = self.members.changed() => changed?,
+                changed = self.member.changed() => changed?,
                 () = member_changed => {}
             }
         }
@@ -70,23 +83,12 @@ impl Sources {
 
     /// The status now, whatever has been published.
     pub(crate) fn now(&self) -> Status {
-        let member = self.manager.starting_member().map(|member| member.status().borrow().clone());
-        let address = *self.address.borrow();
-        self.status(&self.manager.watch().borrow(), address, member.as_ref(), self.conditions.snapshot())
-    }
-
-    /// The status before anything has happened.
-    pub(crate) fn first(&self) -> Status {
-        self.status(&self.manager.watch().borrow(), None, None, Vec::new())
-    }
-
-    fn status(
-        &self,
-        progress: &Progress,
-        address: Option<IpAddr>,
-        member: Option<&MemberStatus>,
-        conditions: Vec<polis_condition::Condition>,
-    ) -> Status {
+        let member = self.member.borrow().as_ref().map(|member| member.status().borrow().clone());
+        let (address, contact) = (*self.address.borrow(), self.contact.borrow().clone());
+        let epoch = self.members.borrow().as_ref().map(|signed| signed.list().epoch());
+        let manager = self.manager.watch();
+        let progress = manager.borrow();
+        let belongs = progress.identity.is_some();
         Status {
             state: state(progress.state),
             reason: progress.failure.as_deref().map(|failure| with_causes(failure)),
@@ -94,12 +96,22 @@ impl Sources {
             cluster_id: progress.cluster_id.as_ref().map(ToString::to_string),
             phase: phase(progress.phase.as_ref()),
             address: address.map(|address| address.to_string()),
-            roles: progress.node.as_deref().map(|node| roles(node.roles)).unwrap_or_default(),
-            consensus: member.map(consensus),
+            roles: self.roles(&progress),
+            cold_start: belongs.then(|| ColdStart {
+                epoch: epoch.map(|epoch| Epoch { incarnation: epoch.incarnation, epoch: epoch.epoch }),
+            }),
+            contact: belongs.then(|| contact_status(&contact, Instant::now(), Timestamp::now())),
+            consensus: member.as_ref().map(consensus),
             storage: Some(self.storage()),
-            conditions,
+            conditions: self.conditions.snapshot(),
             running: true,
         }
+    }
+
+    /// The roles that are followed, and until they are read those that the Manager has found.
+    fn roles(&self, progress: &Progress) -> Vec<String> {
+        let followed = self.roles.borrow().filter(|_| progress.identity.is_some());
+        followed.or_else(|| progress.node.as_deref().map(|node| node.roles)).map(roles).unwrap_or_default()
     }
 
     fn storage(&self) -> StorageStatus {
@@ -110,6 +122,28 @@ impl Sources {
         };
         let tpm = if self.tpm_present { "present_but_unused" } else { "not_present" };
         StorageStatus { security: security.into(), backend: self.storage.backend.into(), tpm: tpm.into() }
+    }
+}
+
+/// Whether two values say the same, apart from when a heartbeat was answered last.
+fn same_but_for_heartbeat(old: &Status, new: &Status) -> bool {
+    let without = |status: &Status| {
+        let mut status = status.clone();
+        if let Some(contact) = &mut status.contact {
+            contact.last_heartbeat = None;
+        }
+        status
+    };
+    without(old) == without(new)
+}
+
+/// The contact as it is told. Times of the process become times of the clock.
+fn contact_status(contact: &LeaderContact, now: Instant, clock: Timestamp) -> Contact {
+    Contact {
+        in_contact: contact.established,
+        last_heartbeat: contact.silent_for(now).and_then(|silent| clock.checked_sub(silent).ok()),
+        leader: contact.leader,
+        last_failure: contact.last_failure.clone(),
     }
 }
 
@@ -159,4 +193,47 @@ fn consensus(status: &MemberStatus) -> ConsensusStatus {
 /// A member id as etcd's own tools write it.
 fn hex(id: u64) -> String {
     format!("{id:x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn times_of_the_process_become_times_of_the_clock() {
+        let (heard, clock) = (Instant::now(), Timestamp::from_second(1_000_000_000).unwrap());
+        let contact = LeaderContact { established: true, last_heartbeat: Some(heard), ..LeaderContact::default() };
+        let told = contact_status(&contact, heard + Duration::from_secs(3), clock);
+        assert_eq!(told.last_heartbeat, Some(Timestamp::from_second(999_999_997).unwrap()));
+        let never = contact_status(&LeaderContact::default(), heard, clock);
+        assert_eq!((never.in_contact, never.last_heartbeat), (false, None));
+    }
+
+    #[test]
+    fn that_a_heartbeat_was_answered_is_no_news() {
+        let at = |second, in_contact| Status {
+            state: NodeState::Running,
+            reason: None,
+            node_id: None,
+            cluster_id: None,
+            phase: EnrolmentPhase::Enrolled,
+            address: None,
+            roles: vec![],
+            cold_start: None,
+            contact: Some(Contact {
+                in_contact,
+                last_heartbeat: Some(Timestamp::from_second(second).unwrap()),
+                leader: None,
+                last_failure: None,
+            }),
+            consensus: None,
+            storage: None,
+            conditions: vec![],
+            running: true,
+        };
+        assert!(same_but_for_heartbeat(&at(1, true), &at(6, true)));
+        assert!(!same_but_for_heartbeat(&at(1, true), &at(6, false)));
+    }
 }

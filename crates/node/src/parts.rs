@@ -1,0 +1,245 @@
+//! The parts of a node, connected. They know each other by watched values only.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use polis_condition::Conditions;
+use polis_consensus::EtcdBinary;
+use polis_control::{Peer, Status};
+use polis_logtree::LogTree;
+use polis_manager::{EtcdProvider, Manager, ParameterSource, RpcAccess, Settings, prepare_ephemeral, prepare_lasting};
+use polis_network::{AddressSource, Network};
+use polis_proto::version::spec::Version;
+use polis_proto::version::spec::version::Release;
+use polis_roleserve::{Announce, ControlPlane, ControlPlaneSettings, Identity, RoleServe};
+use polis_rpc::{METRICS_PORT, NODE_MANAGEMENT_PORT, ServerIdentity, ServerSettings, serve, serve_pages};
+use polis_storage::{DataPartition as _, Disk, Layout, PlainData, RootDirectory};
+use polis_supervisor::{Context, RunnableResult};
+use tokio::sync::watch;
+
+use crate::management::Management;
+use crate::measures::Measures;
+use crate::metrics::{Deaths, page};
+use crate::peers::KnownPeers;
+use crate::power::Power;
+use crate::service_manager::ServiceManager;
+use crate::serving::{Port, limits, serve_at};
+use crate::status::Sources;
+use crate::{condition_log, control, farewell, last_state};
+
+/// The device that a machine with a TPM 2.0 has (Linux: the resource manager's device of the first TPM).
+const TPM_DEVICE: &str = "/dev/tpmrm0";
+
+const MANAGEMENT: Port = Port {
+    number: NODE_MANAGEMENT_PORT,
+    condition: "node-management-cannot-listen",
+    consequence: "Operators cannot read its log from elsewhere or restart it",
+};
+
+const METRICS: Port =
+    Port { number: METRICS_PORT, condition: "metrics-cannot-listen", consequence: "Monitoring does not see this node" };
+
+/// What parts are built from, beside the root.
+pub(crate) struct Given<'a> {
+    pub(crate) etcd: EtcdBinary,
+    pub(crate) parameters: ParameterSource,
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) peers: &'a [Peer],
+    pub(crate) conditions: Conditions,
+    pub(crate) log_tree: LogTree,
+    pub(crate) deaths: Deaths,
+    pub(crate) service_manager: ServiceManager,
+}
+
+/// The parts of a node, connected.
+#[derive(Clone)]
+pub(crate) struct Parts {
+    root: PathBuf,
+    layout: Layout,
+    network: Network,
+    control_plane: ControlPlane,
+    pub(crate) manager: Manager<EtcdProvider>,
+    role_serve: RoleServe,
+    peers: KnownPeers,
+    sources: Sources,
+    status: watch::Sender<Status>,
+    log_tree: LogTree,
+    deaths: Deaths,
+    pub(crate) power: Power,
+    service_manager: ServiceManager,
+}
+
+impl Parts {
+    pub(crate) fn build(root: &RootDirectory, given: Given<'_>) -> Self {
+        let Given { etcd, parameters, address, peers, conditions, log_tree, deaths, service_manager } = given;
+        let disk: Arc<dyn Disk> = root.disk();
+        let network = Network::new(address.map_or(AddressSource::DefaultRoute, AddressSource::Fixed));
+        let address = network.address();
+        let data = PlainData::new(Arc::clone(&disk));
+        let storage = data.describe();
+        let tpm_present = Path::new(TPM_DEVICE).exists();
+        let settings = ControlPlaneSettings { etcd, disk: Arc::clone(&disk), address: address.clone() };
+        let control_plane = ControlPlane::new(settings);
+        let access = RpcAccess::new();
+        let settings = Settings {
+            disk: Arc::clone(&disk),
+            data: Arc::new(data),
+            address: address.clone(),
+            parameters,
+            access: Arc::new(access.clone()),
+            tpm_present,
+        };
+        let manager = Manager::new(settings, EtcdProvider::new(control_plane.clone()));
+        let peers = KnownPeers::new(Arc::clone(&disk), peers);
+        let role_serve = RoleServe::new(polis_roleserve::Settings {
+            identity: manager.identity(),
+            disk: Arc::clone(&disk),
+            address: address.clone(),
+            control_plane: control_plane.clone(),
+            version: version(),
+            peers: peers.watch(),
+            announce: Announce::WhereOthersAre,
+        });
+        access.follow(role_serve.contact());
+        let sources = Sources {
+            manager: manager.clone(),
+            address,
+            conditions,
+            member: control_plane.member(),
+            roles: role_serve.roles(),
+            contact: role_serve.contact(),
+            members: role_serve.members(),
+            storage,
+            tpm_present,
+        };
+        let status = watch::Sender::new(sources.now());
+        Self {
+            root: root.path().to_owned(),
+            layout: Layout::new(disk),
+            network,
+            control_plane,
+            manager,
+            role_serve,
+            peers,
+            sources,
+            status,
+            log_tree,
+            deaths,
+            power: Power::default(),
+            service_manager,
+        }
+    }
+
+    /// Runs all parts: the root of the tree of runnables. The node can be asked how it is before it has anything on its disk.
+    pub(crate) async fn run(self, context: Context) -> RunnableResult {
+        let Self { root, layout, network, control_plane, manager, role_serve, peers, sources, status, .. } =
+            self.clone();
+        prepare_ephemeral(&context, &layout).await?;
+        let watched = status.subscribe();
+        context.run("status", {
+            let sources = sources.clone();
+            move |context| sources.clone().publish(context, status.clone())
+        })?;
+        let measures = Measures {
+            observer: context.observer(),
+            log_tree: self.log_tree.clone(),
+            deaths: self.deaths.clone(),
+            sources: sources.clone(),
+            control_plane: control_plane.clone(),
+            role_serve: role_serve.clone(),
+        };
+        let handlers = control::Handlers {
+            status: watched.clone(),
+            measures: measures.clone(),
+            peers: peers.clone(),
+            role_serve: role_serve.clone(),
+        };
+        context.run("control", move |context| control::serve(context, root.clone(), handlers.clone()))?;
+        context.run("conditions", condition_log::keep)?;
+        context.run("network", network.runnable())?;
+        context.run("service-manager", {
+            let (service_manager, watched) = (self.service_manager.clone(), watched.clone());
+            move |context| service_manager.clone().keep_told(context, watched.clone())
+        })?;
+        prepare_lasting(&context, &layout).await?;
+        peers.load(&context).await;
+        context.run("last-state", {
+            let watched = watched.clone();
+            move |context| last_state::keep(context, layout.last_state.clone(), watched.clone(), sources.clone())
+        })?;
+        context.run("control-plane", control_plane.runnable())?;
+        context.run("roles", role_serve.runnable())?;
+        context.run("farewell", {
+            let (manager, role_serve) = (manager.clone(), role_serve.clone());
+            move |context| farewell::keep(context, manager.clone(), role_serve.clone())
+        })?;
+        context.run("management", {
+            let parts = self.clone();
+            move |context| parts.clone().serve_management(context)
+        })?;
+        context.run("metrics", {
+            let parts = self.clone();
+            move |context| parts.clone().serve_metrics(context, measures.clone())
+        })?;
+        context.run("manager", manager.runnable())?;
+        context.healthy();
+        Err(context.cancelled().await.into())
+    }
+
+    /// What operators ask of this node: a runnable.
+    async fn serve_management(self, context: Context) -> RunnableResult {
+        context.healthy();
+        let settings = self.server_settings(&context, "node management").await?;
+        let management = Management { log_tree: self.log_tree, status: self.status.subscribe(), power: self.power };
+        let routes = management.routes(&context);
+        serve_at(&context, self.sources.address, MANAGEMENT, |listener| {
+            serve(context.clone(), listener, settings.clone(), routes.clone())
+        })
+        .await
+    }
+
+    /// What monitoring reads: a runnable.
+    async fn serve_metrics(self, context: Context, measures: Measures) -> RunnableResult {
+        context.healthy();
+        let settings = self.server_settings(&context, "metrics").await?;
+        let measures = Arc::new(measures);
+        serve_at(&context, self.sources.address, METRICS, |listener| {
+            let measures = Arc::clone(&measures);
+            serve_pages(context.clone(), listener, settings.clone(), move |_, request: http::request::Parts| {
+                let measures = Arc::clone(&measures);
+                async move { page(request.uri.path(), &*measures).await }
+            })
+        })
+        .await
+    }
+
+    /// Waits until it is known who this node is.
+    async fn server_settings(
+        &self,
+        context: &Context,
+        name: &'static str,
+    ) -> Result<ServerSettings, polis_supervisor::BoxError> {
+        let mut identity = self.manager.identity();
+        let known = context.unless_cancelled(identity.wait_for(Option::is_some)).await??.clone();
+        let Some(identity) = known else { return Err(context.cancelled().await.into()) };
+        let Identity { key, certificate, authority, .. } = &*identity;
+        Ok(ServerSettings {
+            name,
+            identity: ServerIdentity::new(key, certificate.clone(), authority.clone())?,
+            trust: self.role_serve.trust(),
+            limits: limits(),
+        })
+    }
+}
+
+/// The version that this node reports to its cluster.
+fn version() -> Version {
+    let number = |text: &str| text.parse().unwrap_or_default();
+    let release = Release {
+        major: number(env!("CARGO_PKG_VERSION_MAJOR")),
+        minor: number(env!("CARGO_PKG_VERSION_MINOR")),
+        patch: number(env!("CARGO_PKG_VERSION_PATCH")),
+    };
+    Version { release: Some(release), git_information: None }
+}
