@@ -2,8 +2,12 @@
 //!
 //! One type per group of commands, in the files below. Nothing here does anything.
 
+mod certificate;
+mod cluster;
 mod completion;
+mod connection;
 mod dev;
+mod fleet;
 mod node;
 mod output;
 mod owner;
@@ -11,18 +15,31 @@ mod parameters;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
+pub(crate) use certificate::{CertificateArguments, CertificateCommand};
+pub(crate) use cluster::{
+    ClusterArguments, ClusterCommand, ConfigureCommand, ConsensusArguments, ConsensusCommand, ShowClusterArguments,
+    TicketCommand,
+};
 pub(crate) use completion::{CompletionArguments, ManualArguments, Shell};
+pub(crate) use connection::{ConfigurationArguments, ConnectionArguments};
 pub(crate) use dev::{
-    DevArguments, DevCommand, DevDirectory, DevLaunchArguments, DevLogsArguments, DevNodeArguments, DevUpArguments,
-    StorageSecurityOfDev,
+    DevAddArguments, DevArguments, DevCommand, DevDirectory, DevLaunchArguments, DevLogsArguments, DevNodeArguments,
+    DevUpArguments, StorageSecurityOfDev,
 };
+pub(crate) use fleet::{
+    AddCommand, ApproveArguments, Backlog, DecommissionArguments, DeleteArguments, FleetLogsArguments, ListArguments,
+    LogKind, LogOutput, LogSeverity, MetricsArguments, PowerArguments, RemoveCommand, Role, RoleArguments, SetCommand,
+};
+pub(crate) use node::{FleetCommand, NodeCommand, NodeStatusArguments};
 pub use node::{LogFormat, NodeRunOptions};
-pub(crate) use node::{NodeCommand, NodeStatusArguments};
 pub(crate) use output::OutputFormat;
-pub(crate) use owner::{OwnerArguments, OwnerCommand};
+pub(crate) use owner::{OwnerArguments, OwnerCommand, ReplaceArguments};
 pub(crate) use parameters::{
-    BootstrapArguments, ParametersArguments, ParametersCommand, ShowArguments, StorageSecurity, TpmUse,
+    BootstrapArguments, ParametersArguments, ParametersCommand, RegisterArguments, ShowArguments, StorageSecurity,
+    TpmUse,
 };
+
+use crate::local::LocalCommand;
 
 /// A cluster manager for machines that come and go.
 #[derive(Debug, Parser)]
@@ -33,7 +50,9 @@ pub(crate) use parameters::{
     long_about = "Polis turns machines into a cluster that survives what happens to machines: kills, power cuts, new \
                   addresses, lost disks. One binary is the node and the commands to look after it.",
     after_help = "Examples:\n  \
-                  polis dev up                      a cluster of one node on this machine\n  \
+                  polis dev up                      a cluster on this machine\n  \
+                  polis node list                   the nodes of a cluster, and how they are\n  \
+                  polis cluster health              what is wrong with it\n  \
                   polis node status --root DIR      what a node says about itself\n  \
                   polis parameters bootstrap -h     tell a machine to create a cluster\n\n\
                   Exit codes: 0 done; 1 failed; 2 wrong usage, or something is missing (the message\n\
@@ -48,17 +67,25 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum TopCommand {
-    /// Run a node, or ask the one that runs on this machine
+    /// Run a node, ask the one that runs on this machine, or look after the nodes of a cluster
     #[command(
         subcommand,
         arg_required_else_help = true,
-        after_help = "Example:\n  polis node status --root /var/lib/polis --wait Running"
+        after_help = "Examples:\n  \
+            polis node status --root /var/lib/polis --wait Running\n  \
+            polis node list --endpoints 192.0.2.10"
     )]
     Node(NodeCommand),
+    /// Look after a cluster
+    Cluster(ClusterArguments),
+    /// The members that keep the state of a cluster
+    Consensus(ConsensusArguments),
     /// Make or read the file that tells a machine which cluster it belongs to
     Parameters(ParametersArguments),
     /// The key of the cluster's owner
     Owner(OwnerArguments),
+    /// The owner's certificate, for other programs
+    Certificate(CertificateArguments),
     Dev(DevArguments),
     /// Print the completion script for a shell
     Completion(CompletionArguments),
@@ -85,6 +112,11 @@ pub struct Command {
 #[derive(Debug)]
 pub(crate) enum Action {
     NodeStatus(NodeStatusArguments),
+    Local(LocalCommand),
+    Fleet(FleetCommand),
+    Cluster(ClusterArguments),
+    Consensus(ConsensusArguments),
+    Certificate(CertificateArguments),
     Parameters(ParametersArguments),
     Owner(OwnerArguments),
     Dev(DevArguments),
@@ -106,6 +138,11 @@ impl From<Arguments> for Invocation {
         let action = match arguments.command {
             TopCommand::Node(NodeCommand::Run(options)) => return Self::RunNode(options),
             TopCommand::Node(NodeCommand::Status(arguments)) => Action::NodeStatus(arguments),
+            TopCommand::Node(NodeCommand::Local(command)) => Action::Local(command),
+            TopCommand::Node(NodeCommand::Fleet(command)) => Action::Fleet(command),
+            TopCommand::Cluster(arguments) => Action::Cluster(arguments),
+            TopCommand::Consensus(arguments) => Action::Consensus(arguments),
+            TopCommand::Certificate(arguments) => Action::Certificate(arguments),
             TopCommand::Parameters(arguments) => Action::Parameters(arguments),
             TopCommand::Owner(arguments) => Action::Owner(arguments),
             TopCommand::Dev(arguments) => Action::Dev(arguments),
@@ -122,8 +159,32 @@ pub(crate) fn definition() -> clap::Command {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// What a line asks for.
+    pub(crate) fn parse(line: &str) -> Action {
+        match Arguments::try_parse_from(line.split_ascii_whitespace()).map(Invocation::from).unwrap() {
+            Invocation::Command(command) => command.action,
+            Invocation::RunNode(_) => unreachable!("{line} is another command"),
+        }
+    }
+
+    /// The arguments of a line `polis node delete ...`.
+    pub(crate) fn delete(line: &str) -> DeleteArguments {
+        let Action::Fleet(FleetCommand::Delete(arguments)) = parse(line) else {
+            unreachable!("{line} is another command")
+        };
+        arguments
+    }
+
+    /// The arguments of a line `polis node logs ...`.
+    pub(crate) fn logs(line: &str) -> FleetLogsArguments {
+        let Action::Fleet(FleetCommand::Logs(arguments)) = parse(line) else {
+            unreachable!("{line} is another command")
+        };
+        arguments
+    }
 
     #[test]
     fn the_definition_holds_together() {

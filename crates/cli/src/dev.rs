@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! DIR/polis-dev.json     what was made here, and which processes run: the mark of a directory of ours
-//! DIR/owner/             configuration directory with the owner key
+//! DIR/owner/             configuration directory with the owner key, its certificate and the CA
 //! DIR/node-1/node.pb     parameters
 //! DIR/node-1/root/       root of the node
 //! DIR/node-1/polis.log   its log, over all its starts
@@ -15,7 +15,9 @@
 //! recorded before it becomes a node (see [`launch`]), so none is ever forgotten; it is known by its id, its start time
 //! and the boot of the machine, so no other is ever mistaken for it.
 
+mod access;
 mod address;
+mod complete;
 mod directory;
 mod end;
 mod etcd;
@@ -38,6 +40,7 @@ pub(crate) fn run(arguments: &DevArguments) -> Result<ExitCode, Failure> {
     match &arguments.command {
         DevCommand::Up(arguments) => up::run(arguments),
         DevCommand::Status { directory, output } => listing::status(directory, *output),
+        DevCommand::Add(arguments) => up::add(arguments),
         DevCommand::Env(directory) => listing::environment(directory),
         DevCommand::Stop(arguments) => end::stop(arguments),
         DevCommand::Start(arguments) => start::run(arguments),

@@ -16,14 +16,22 @@ pub enum Exit {
     Failed = 1,
     /// Wrong usage, or a prerequisite is missing.
     Usage = 2,
+    /// Refused, because it would endanger the cluster or a node that lives.
+    Refused = 3,
 }
 
-/// An error as it is shown: what failed, because of what, and what to do next.
+/// An error as it is shown: what failed, because of what, what it means for the quorum, and what to do next. Small, as every
+/// function here may return one.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct Failure(Box<Parts>);
+
+#[derive(Debug)]
+struct Parts {
     exit: Exit,
     what: String,
     causes: Vec<String>,
+    /// What it means for the quorum of the cluster.
+    quorum: Option<String>,
     hint: Option<String>,
     /// Lines shown below, such as the end of a log.
     details: Vec<String>,
@@ -32,12 +40,19 @@ pub(crate) struct Failure {
 impl Failure {
     /// Something was tried and did not work.
     pub(crate) fn failed(what: impl Into<String>) -> Self {
-        Self { exit: Exit::Failed, what: what.into(), causes: Vec::new(), hint: None, details: Vec::new() }
+        Self(Box::new(Parts {
+            exit: Exit::Failed,
+            what: what.into(),
+            causes: Vec::new(),
+            quorum: None,
+            hint: None,
+            details: Vec::new(),
+        }))
     }
 
     /// Wrong usage, or a missing prerequisite.
     pub(crate) fn usage(what: impl Into<String>) -> Self {
-        Self { exit: Exit::Usage, ..Self::failed(what) }
+        Self::failed(what).exit(Exit::Usage)
     }
 
     /// An error whose own text says what failed; its sources are the causes.
@@ -51,14 +66,18 @@ impl Failure {
 
     /// An error of another part of the program.
     pub(crate) fn with_exit(error: &dyn Error, hint: Option<&str>, exit: Exit) -> Self {
-        Self { exit, hint: hint.map(str::to_owned), ..Self::of(error) }
+        let failure = Self::of(error).exit(exit);
+        match hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
     }
 
     /// Adds `error` and its whole chain as causes.
     pub(crate) fn because(mut self, error: &dyn Error) -> Self {
         let mut next = Some(error);
         while let Some(cause) = next {
-            self.causes.push(cause.to_string());
+            self.0.causes.push(cause.to_string());
             next = cause.source();
         }
         self
@@ -66,26 +85,42 @@ impl Failure {
 
     /// Adds a cause in words.
     pub(crate) fn because_of(mut self, cause: impl Into<String>) -> Self {
-        self.causes.push(cause.into());
+        self.0.causes.push(cause.into());
+        self
+    }
+
+    /// It was refused because it would endanger the cluster or a node that lives.
+    pub(crate) fn refused(self) -> Self {
+        self.exit(Exit::Refused)
+    }
+
+    fn exit(mut self, exit: Exit) -> Self {
+        self.0.exit = exit;
+        self
+    }
+
+    /// Says what it means for the quorum.
+    pub(crate) fn quorum(mut self, quorum: impl Into<String>) -> Self {
+        self.0.quorum = Some(quorum.into());
         self
     }
 
     /// Says what to do next.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
+        self.0.hint = Some(hint.into());
         self
     }
 
     /// Adds lines that are shown below the message.
     pub(crate) fn details(mut self, lines: impl IntoIterator<Item = String>) -> Self {
-        self.details.extend(lines);
+        self.0.details.extend(lines);
         self
     }
 
     /// Writes the message to the standard error.
     pub(crate) fn show(self) -> ExitCode {
         write(&self.render(Paint::for_stderr()));
-        ExitCode::from(self.exit as u8)
+        ExitCode::from(self.0.exit as u8)
     }
 
     /// As [`Failure::show`], but does not wait for longer than this for somebody to take the message.
@@ -105,18 +140,27 @@ impl Failure {
             Ok(_) => drop(written.recv_timeout(longest)),
             Err(_) => write(&text),
         }
-        ExitCode::from(self.exit as u8)
+        ExitCode::from(self.0.exit as u8)
+    }
+
+    /// Exit code and message, for tests.
+    #[cfg(test)]
+    pub(crate) fn code_and_text(&self) -> (u8, String) {
+        (self.0.exit as u8, self.render(Paint::plain()))
     }
 
     fn render(&self, paint: Paint) -> String {
-        let mut text = format!("{} {}\n", paint.red("error:"), indent(&self.what));
-        for cause in &self.causes {
+        let mut text = format!("{} {}\n", paint.red("error:"), indent(&self.0.what));
+        for cause in &self.0.causes {
             text.push_str(&format!("  {} {}\n", paint.dim("because:"), indent(cause)));
         }
-        if let Some(hint) = &self.hint {
+        if let Some(quorum) = &self.0.quorum {
+            text.push_str(&format!("  {} {}\n", paint.dim("quorum:"), indent(quorum)));
+        }
+        if let Some(hint) = &self.0.hint {
             text.push_str(&format!("  {} {}\n", paint.bold("hint:"), indent(hint)));
         }
-        for line in &self.details {
+        for line in &self.0.details {
             text.push_str(&format!("  {} {line}\n", paint.dim("|")));
         }
         safe(&text).into_owned()
@@ -145,12 +189,14 @@ mod tests {
     fn the_message_has_what_why_and_what_next() {
         let error = Outer(std::io::Error::other("inner"));
         let failure = Failure::usage("it broke").because(&error).hint("do this:\npolis owner create");
-        let failure = failure.details(["last line".to_owned()]);
+        let failure = failure.quorum("none").details(["last line".to_owned()]);
         assert_eq!(
             failure.render(Paint::plain()),
-            "error: it broke\n  because: outer\n  because: inner\n  hint: do this:\n    polis owner create\n  | last line\n"
+            "error: it broke\n  because: outer\n  because: inner\n  quorum: none\n  hint: do this:\n    polis owner create\n  \
+             | last line\n"
         );
-        assert_eq!(failure.exit, Exit::Usage);
+        assert_eq!(failure.0.exit, Exit::Usage);
+        assert_eq!(failure.refused().0.exit, Exit::Refused);
         assert_eq!(Failure::of(&error).render(Paint::plain()), "error: outer\n  because: inner\n");
     }
 }

@@ -1,37 +1,33 @@
 //! `polis owner`.
 
-mod directory;
 mod key_file;
+mod replace;
+mod rotate;
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use crate::arguments::{OwnerArguments, OwnerCommand};
+use crate::configuration::Configuration;
 use crate::failure::Failure;
 use crate::shell;
 use crate::view::{Fields, Paint, print};
 
-pub(crate) use key_file::{KeyFileError, create_key, read_key};
+pub(crate) use key_file::{KeyFileError, create_key, read_key, read_owner_key};
 
 /// Name of the owner key in the configuration directory (metropolis.md J.7).
 pub(crate) const OWNER_KEY_FILE: &str = "owner-key.pem";
 
 pub(crate) fn run(arguments: &OwnerArguments) -> Result<ExitCode, Failure> {
     match &arguments.command {
-        OwnerCommand::Create { config } => {
-            let directory = directory::resolve(config.as_deref(), |name| std::env::var_os(name)).ok_or_else(|| {
-                Failure::usage("it is not known where the owner key belongs")
-                    .because_of("neither XDG_CONFIG_HOME nor HOME is set")
-                    .hint("name a directory: polis owner create --config DIR")
-            })?;
-            create(&directory)
-        }
+        OwnerCommand::Create(arguments) => create(&Configuration::resolve(arguments)?.key_path()),
+        OwnerCommand::Rotate(arguments) => rotate::run(arguments),
+        OwnerCommand::Replace(arguments) => replace::run(arguments),
     }
 }
 
-fn create(directory: &Path) -> Result<ExitCode, Failure> {
-    let path = directory.join(OWNER_KEY_FILE);
-    let created = create_key(&path).map_err(|error| failure(&error, &path))?;
+fn create(path: &Path) -> Result<ExitCode, Failure> {
+    let created = create_key(path).map_err(|error| failure(&error, path))?;
     let paint = Paint::for_stdout();
     let mut fields = Fields::default();
     let what = if created.is_new { "made" } else { "was there already; nothing was changed" };
@@ -42,7 +38,7 @@ fn create(directory: &Path) -> Result<ExitCode, Failure> {
         text.push_str(&format!(
             "{} other users can read the key; keep it to yourself: chmod 600 {}\n",
             paint.yellow("warning:"),
-            shell::quote(&path)
+            shell::quote(path)
         ));
     }
     if created.is_new {

@@ -10,7 +10,9 @@ mod table;
 mod yaml;
 
 pub(crate) use paint::Paint;
-pub(crate) use parts::Fields;
+pub(crate) use parts::{Fields, count};
+#[cfg(test)]
+pub(crate) use printed::tests::capture;
 pub(crate) use printed::{print, print_value};
 pub(crate) use progress::Progress;
 pub(crate) use safe::{safe, safe_json};

@@ -21,6 +21,7 @@ use crate::{address, duration};
         polis dev up                 start it, or what is missing of it\n  \
         polis dev kill 1             end node 1 with SIGKILL\n  \
         polis dev start 1            the same node comes back\n  \
+        polis dev add                one node more\n  \
         polis dev down --purge       stop it and forget everything"
 )]
 pub(crate) struct DevArguments {
@@ -41,8 +42,11 @@ pub(crate) enum DevCommand {
         output: OutputFormat,
     },
     /// Print shell exports for working with the cluster
-    #[command(after_help = "Example:\n  eval \"$(polis dev env)\" && polis node status")]
+    #[command(after_help = "Example:\n  eval \"$(polis dev env)\" && polis node list")]
     Env(DevDirectory),
+    /// Add a node to the cluster, and make it a member
+    #[command(after_help = "Example:\n  polis dev add")]
+    Add(DevAddArguments),
     /// Stop a node in an orderly way
     #[command(after_help = "Example:\n  polis dev stop 1")]
     Stop(DevNodeArguments),
@@ -79,15 +83,17 @@ pub(crate) struct DevDirectory {
 #[command(
     about = "Start the cluster, or what is missing of it",
     long_about = "Start the cluster, or what is missing of it, and return while the nodes stay.\n\n\
+        The first node creates the cluster, you become its owner, the others ask for admission and are approved, and all \
+        become consensus members.\n\n\
         A cluster that runs is only shown; one that was half made is completed; after a reboot the same nodes start again.",
-    after_help = "Examples:\n  polis dev up\n  polis dev up --dir ./try --base-address 127.0.0.10"
+    after_help = "Examples:\n  polis dev up\n  polis dev up --nodes 1\n  polis dev up --dir ./try --base-address 127.0.0.10"
 )]
 pub(crate) struct DevUpArguments {
     #[command(flatten)]
     pub(crate) directory: DevDirectory,
-    /// Number of nodes
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) nodes: u32,
+    /// Number of nodes, at most 9; without it 3, or as many as the cluster has
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=9))]
+    pub(crate) nodes: Option<u32>,
     /// Address of node 1; node N has the one that is N - 1 higher. Without it 127.0.0.2
     #[arg(long, value_name = "IP", value_parser = address::parse)]
     pub(crate) base_address: Option<IpAddr>,
@@ -98,6 +104,18 @@ pub(crate) struct DevUpArguments {
     #[arg(long, value_name = "PATH")]
     pub(crate) etcd: Option<PathBuf>,
     /// Longest time to wait for the nodes
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
+    pub(crate) timeout: Duration,
+    /// Form of the final table
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
+    pub(crate) output: OutputFormat,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DevAddArguments {
+    #[command(flatten)]
+    pub(crate) directory: DevDirectory,
+    /// Longest time to wait for the node
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
     pub(crate) timeout: Duration,
     /// Form of the final table

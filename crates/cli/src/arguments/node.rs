@@ -5,15 +5,77 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use polis_control::NodeState;
+use polis_control::{NodeState, Peer};
 
-use super::OutputFormat;
+use super::{
+    AddCommand, ApproveArguments, DecommissionArguments, DeleteArguments, FleetLogsArguments, ListArguments,
+    MetricsArguments, OutputFormat, PowerArguments, RemoveCommand, SetCommand,
+};
+use crate::local::LocalCommand;
 use crate::{address, duration};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NodeCommand {
     Run(NodeRunOptions),
     Status(NodeStatusArguments),
+    #[command(flatten)]
+    Local(LocalCommand),
+    #[command(flatten)]
+    Fleet(FleetCommand),
+}
+
+/// Commands that ask the cluster, or a node over the network.
+#[derive(Debug, Subcommand)]
+pub(crate) enum FleetCommand {
+    /// The nodes of the cluster, and how they are
+    #[command(after_help = "Examples:\n  \
+        polis node list --endpoints 192.0.2.10\n  \
+        polis node list --filter 'node.health == HEALTH_HEARTBEAT_TIMEOUT' --columns id,address,heartbeat")]
+    List(ListArguments),
+    /// The nodes of the cluster with everything that the cluster knows of them
+    #[command(after_help = "Example:\n  polis node describe metropolis-5c1f -o yaml")]
+    Describe(ListArguments),
+    Approve(ApproveArguments),
+    /// Give nodes something
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Example:\n  polis node add role ConsensusMember metropolis-5c1f0d6e0d9b1b5a8f3e2d1c0b9a8877"
+    )]
+    Add(AddCommand),
+    /// Take something from nodes
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Example:\n  polis node remove role ConsensusMember metropolis-5c1f0d6e0d9b1b5a8f3e2d1c0b9a8877"
+    )]
+    Remove(RemoveCommand),
+    /// Change something of a node
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Example:\n  polis node set label metropolis-5c1f0d6e0d9b1b5a8f3e2d1c0b9a8877 site=lab rack-"
+    )]
+    Set(SetCommand),
+    Decommission(DecommissionArguments),
+    Delete(DeleteArguments),
+    Logs(FleetLogsArguments),
+    Metrics(MetricsArguments),
+    /// Restart a node
+    #[command(
+        long_about = "Restart a node. A node that is a daemon restarts itself, one that is a machine restarts the machine.\n\n\
+            It is refused when the consensus members that stay and answer would not be a quorum (exit code 3).",
+        after_help = "Example:\n  polis node reboot metropolis-5c1f0d6e0d9b1b5a8f3e2d1c0b9a8877"
+    )]
+    Reboot(PowerArguments),
+    /// Stop a node
+    #[command(
+        long_about = "Stop a node. A node that is a daemon ends, one that is a machine is switched off; somebody has to \
+            start it again on the spot.\n\n\
+            It is refused when the consensus members that stay and answer would not be a quorum (exit code 3).",
+        after_help = "Example:\n  polis node poweroff metropolis-5c1f0d6e0d9b1b5a8f3e2d1c0b9a8877"
+    )]
+    Poweroff(PowerArguments),
 }
 
 /// Options of `polis node run`.
@@ -45,6 +107,9 @@ pub struct NodeRunOptions {
     /// Accept a version of etcd that Polis was not tested with
     #[arg(long)]
     pub etcd_unsafe_version: bool,
+    /// Where another node is, for when all have moved at once; may be given several times
+    #[arg(long = "peer", value_name = "ID=ADDR")]
+    pub peers: Vec<Peer>,
     /// Form of the log on the standard error
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
     pub log: LogFormat,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::OutputFormat;
+use super::{ConnectionArguments, OutputFormat};
 
 #[derive(Debug, Args)]
 #[command(
@@ -19,6 +19,7 @@ pub(crate) struct ParametersArguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ParametersCommand {
     Bootstrap(BootstrapArguments),
+    Register(RegisterArguments),
     Show(ShowArguments),
 }
 
@@ -56,6 +57,31 @@ pub(crate) struct BootstrapArguments {
     /// Replace the file if it is there with another content
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    about = "Make the file that tells a machine to ask a cluster for admission",
+    long_about = "Make the NodeParameters file that tells a machine to ask a cluster for admission.\n\n\
+        The addresses of the cluster, its CA and its register ticket are fetched as the owner. The file holds the ticket, \
+        so it is readable for you only; whoever has it can ask for admission, but only you can approve.",
+    after_help = "Example:\n  \
+        polis parameters register --endpoints 192.0.2.10 --label site=lab -o node.pb\n  \
+        polis node run --root /var/lib/polis --parameters node.pb      # on the new machine\n  \
+        polis node approve"
+)]
+pub(crate) struct RegisterArguments {
+    /// A label of the node, KEY=VALUE; may be given several times
+    #[arg(long = "label", value_name = "K=V")]
+    pub(crate) labels: Vec<String>,
+    /// File to write
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+    /// Replace the file if it is there with another content
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) connection: ConnectionArguments,
 }
 
 #[derive(Debug, Args)]

@@ -27,6 +27,8 @@ const KILL_DEADLINE: Duration = Duration::from_secs(10);
 enum Manner {
     /// SIGTERM, and SIGKILL after [`STOP_DEADLINE`].
     Orderly,
+    /// The same, and SIGTERM was sent already.
+    OrderlyAlready,
     /// SIGKILL at once.
     Crash,
 }
@@ -40,21 +42,21 @@ pub(super) fn kill(arguments: &DevNodeArguments) -> Result<ExitCode, Failure> {
 }
 
 fn end_one(arguments: &DevNodeArguments, manner: Manner) -> Result<ExitCode, Failure> {
-    let mut progress = Progress::start();
+    let progress = Progress::start();
     let directory = Directory::resolve(&arguments.directory)?;
-    let _lock = Lock::existing(&directory, &mut progress)?;
+    let _lock = Lock::existing(&directory, &progress)?;
     let mut record = directory.require_record()?;
     require_node(&record, arguments.node)?;
-    end_node(&directory, &mut record, arguments.node, manner, &mut progress)?;
+    end_node(&directory, &mut record, arguments.node, manner, &progress)?;
     progress.line(&format!("start it again: polis dev start {}{}", arguments.node, directory.option()));
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn down(arguments: &DevDirectory, purge: bool) -> Result<ExitCode, Failure> {
-    let mut progress = Progress::start();
+    let progress = Progress::start();
     let directory = Directory::resolve(arguments)?;
     let path = directory.path().display();
-    let lock = Lock::existing(&directory, &mut progress)?;
+    let lock = Lock::existing(&directory, &progress)?;
     if purge {
         lock::refuse_foreign(&directory)?;
     }
@@ -66,8 +68,10 @@ pub(super) fn down(arguments: &DevDirectory, purge: bool) -> Result<ExitCode, Fa
         progress.line(&format!("there is no cluster at {path}; nothing to do"));
         return Ok(ExitCode::SUCCESS);
     };
+    let asked = ask_all_to_stop(&record);
     for number in record.numbers() {
-        end_node(&directory, &mut record, number, Manner::Orderly, &mut progress)?;
+        let manner = if asked.contains(&number) { Manner::OrderlyAlready } else { Manner::Orderly };
+        end_node(&directory, &mut record, number, manner, &progress)?;
     }
     if purge {
         remove(directory.path()).map_err(|error| {
@@ -83,13 +87,23 @@ pub(super) fn down(arguments: &DevDirectory, purge: bool) -> Result<ExitCode, Fa
     Ok(ExitCode::SUCCESS)
 }
 
+/// Asks all nodes at once, so that they stop at the same time; gives those that were asked. What goes wrong here is met and
+/// said again when each is ended.
+fn ask_all_to_stop(record: &Record) -> Vec<u32> {
+    let ask = |number: &u32| {
+        let process = record.node(*number)?.process.as_ref()?.open().ok()??;
+        process.signal(Signal::TERM).ok()
+    };
+    record.numbers().filter(|number| ask(number).is_some()).collect()
+}
+
 /// Ends the process that was recorded for node `number`, if it still runs, and only that one.
 fn end_node(
     directory: &Directory,
     record: &mut Record,
     number: u32,
     manner: Manner,
-    progress: &mut Progress,
+    progress: &Progress,
 ) -> Result<(), Failure> {
     let Some(identity) = record.node(number).and_then(|node| node.process.clone()) else {
         progress.line(&format!("node {number} does not run"));
@@ -104,9 +118,12 @@ fn end_node(
     let process = identity.open().map_err(failed)?;
     let outcome = match (&process, manner) {
         (None, Manner::Orderly | Manner::Crash) => "had ended already",
-        (Some(process), Manner::Orderly) => {
+        (None, Manner::OrderlyAlready) => "stopped",
+        (Some(process), Manner::Orderly | Manner::OrderlyAlready) => {
             progress.waiting(&format!("node {number} is stopping (process {pid}) ..."));
-            process.signal(Signal::TERM).map_err(failed)?;
+            if manner == Manner::Orderly {
+                process.signal(Signal::TERM).map_err(failed)?;
+            }
             if process.wait(STOP_DEADLINE).map_err(failed)? {
                 "stopped"
             } else {

@@ -13,15 +13,22 @@ use super::logs;
 use super::process::ProcessIdentity;
 use crate::duration;
 use crate::failure::Failure;
-use crate::node_status::{LastStateSeen, read_last_state};
+use crate::node_status::{LastStateSeen, ask, read_last_state};
 use crate::view::Progress;
 
 /// Pause between two looks at a node that does not answer yet. It is short, as a start takes some tens of milliseconds
 /// until the node listens; a look costs a failed connect.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// Longest time for one answer of a node that listens.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// How often the line of what is being waited for is written anew.
 const REFRESH: Duration = Duration::from_millis(200);
+
+/// Conditions that say nothing to who runs a trial: what it was asked for, and what is being done anyway. `dev status` does not
+/// hide them.
+const EXPECTED: [&str; 2] = ["storage-insecure", "waiting-for-approval"];
 
 /// Number of last lines of the log that are shown when a node fails.
 const LOG_LINES: usize = 10;
@@ -38,7 +45,8 @@ pub(super) struct Subject<'a> {
     pub(super) before: LastStateSeen,
 }
 
-/// Shows every state and every condition of the node as they come, until it is Running.
+/// Shows every state and every condition of the node as they come, until it is Running. With `alone`, a line on the terminal
+/// shows meanwhile what is being waited for; several that are watched at the same time would take it from each other.
 ///
 /// # Errors
 ///
@@ -46,12 +54,13 @@ pub(super) struct Subject<'a> {
 pub(super) async fn until_running(
     mut subject: Subject<'_>,
     timeout: Duration,
-    progress: &mut Progress,
+    alone: bool,
+    progress: &Progress,
 ) -> Result<Status, Failure> {
     let root = subject.directory.node_root(subject.number);
     let begin = Instant::now();
     let deadline = begin + timeout;
-    let mut shown = Shown { number: subject.number, begin, state: None, conditions: HashSet::new(), last: None };
+    let mut shown = Shown { number: subject.number, alone, begin, state: None, conditions: HashSet::new(), last: None };
     while Instant::now() < deadline {
         match Client::connect(&root, true).await {
             Ok(mut client) => loop {
@@ -96,9 +105,33 @@ pub(super) async fn until_running(
     Err(shown.timed_out(&subject, timeout))
 }
 
+/// Waits until the node answers, whatever it answers.
+///
+/// # Errors
+///
+/// When it ends, or the time is up.
+pub(super) async fn until_answering(mut subject: Subject<'_>, timeout: Duration) -> Result<(), Failure> {
+    let root = subject.directory.node_root(subject.number);
+    let deadline = Instant::now() + timeout;
+    while Instant::now() < deadline {
+        if ask(&root, PATIENCE).await.is_ok() {
+            return Ok(());
+        }
+        let exit = subject.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+        if exit.is_some() || !subject.identity.is_running() {
+            return Err(failed(&subject, None, Some(format!("its process {} has ended", subject.identity.pid))));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    let number = subject.number;
+    Err(Failure::failed(format!("node {number} does not answer after {}", duration::show(timeout)))
+        .details(last_log_lines(&subject)))
+}
+
 /// What the user has seen of a node.
 struct Shown {
     number: u32,
+    alone: bool,
     begin: Instant,
     state: Option<NodeState>,
     /// Names and messages of conditions.
@@ -107,7 +140,7 @@ struct Shown {
 }
 
 impl Shown {
-    fn show(&mut self, status: &Status, progress: &mut Progress) {
+    fn show(&mut self, status: &Status, progress: &Progress) {
         if self.state != Some(status.state) {
             self.state = Some(status.state);
             progress.line(&format!(
@@ -117,10 +150,10 @@ impl Shown {
                 status.state
             ));
         }
-        for condition in &status.conditions {
+        for condition in status.conditions.iter().filter(|condition| !EXPECTED.contains(&&*condition.name)) {
             if self.conditions.insert((condition.name.clone(), condition.message.clone())) {
                 for line in condition_lines(condition) {
-                    progress.line(&format!("{:17}{line}", ""));
+                    progress.line(&format!("{:17}{line}", format!("node {}", self.number)));
                 }
             }
         }
@@ -132,7 +165,7 @@ impl Shown {
         &self,
         client: &mut Client,
         deadline: Instant,
-        progress: &mut Progress,
+        progress: &Progress,
     ) -> Option<Result<Status, ClientError>> {
         let mut next = std::pin::pin!(client.next());
         while Instant::now() < deadline {
@@ -144,7 +177,10 @@ impl Shown {
         None
     }
 
-    fn wait(&self, progress: &mut Progress) {
+    fn wait(&self, progress: &Progress) {
+        if !self.alone {
+            return;
+        }
         let state = self.state.map_or("starting", NodeState::name);
         progress.waiting(&format!("node {}  {:>7}  {state} ...", self.number, duration::show(self.begin.elapsed())));
     }

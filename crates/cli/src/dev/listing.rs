@@ -1,20 +1,26 @@
 //! The nodes and what they do: `status`, `env`, and the table that `up` ends with.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use futures::future::{join, join_all};
 use polis_control::{NodeState, Status};
 use serde::Serialize;
 
+use super::access;
 use super::directory::Directory;
+use super::process::ProcessIdentity;
 use super::record::Record;
 use super::start::address_of;
 use crate::arguments::{DevDirectory, OutputFormat};
 use crate::failure::Failure;
+use crate::fleet::get_nodes;
 use crate::node_status::{ask, read_last_state, runtime};
-use crate::shell;
+use crate::operator::Operator;
 use crate::view::{Paint, Table, print, print_value, state_text};
+use crate::{endpoint, shell};
 
 /// Longest time that a node has to answer. A node that takes longer is shown with the last state that it wrote down.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -31,6 +37,9 @@ pub(super) struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
     state: NodeState,
+    /// What the leader says of it; absent when no leader answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    health: Option<String>,
     roles: Vec<String>,
     root: PathBuf,
     log: PathBuf,
@@ -47,10 +56,12 @@ pub(super) fn status(arguments: &DevDirectory, output: OutputFormat) -> Result<E
 /// Exports for a POSIX shell.
 pub(super) fn environment(arguments: &DevDirectory) -> Result<ExitCode, Failure> {
     let directory = Directory::resolve(arguments)?;
-    directory.require_record()?;
+    let record = directory.require_record()?;
+    let endpoints: Vec<String> = access::endpoints(&record)?.into_iter().map(endpoint::show).collect();
     let exports = [
         ("POLIS_DEV_DIR", directory.path().to_owned()),
         ("POLIS_CONFIG", directory.owner()),
+        ("POLIS_ENDPOINTS", endpoints.join(",").into()),
         ("POLIS_ROOT", directory.node_root(1)),
     ];
     let lines = exports.map(|(name, value)| format!("export {name}={}\n", shell::quote(&value)));
@@ -58,15 +69,32 @@ pub(super) fn environment(arguments: &DevDirectory) -> Result<ExitCode, Failure>
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks every node.
+/// Asks every node, and the leader.
 pub(super) fn rows(directory: &Directory, record: &Record) -> Result<Vec<Row>, Failure> {
     runtime()?.block_on(async {
-        let mut rows = Vec::new();
-        for number in record.numbers() {
-            rows.push(row(directory, record, number).await?);
+        let nodes = join_all(record.numbers().map(|number| row(directory, record, number)));
+        let (rows, healths) = join(nodes, healths(directory, record)).await;
+        let mut rows = rows.into_iter().collect::<Result<Vec<Row>, Failure>>()?;
+        for row in &mut rows {
+            row.health = row.node_id.as_ref().and_then(|id| healths.get(id)).cloned();
         }
         Ok(rows)
     })
+}
+
+/// The health of the nodes by their ids, as far as a leader can be asked.
+async fn healths(directory: &Directory, record: &Record) -> BTreeMap<String, String> {
+    let is_running =
+        |number| record.node(number).and_then(|node| node.process.as_ref()).is_some_and(ProcessIdentity::is_running);
+    let running = record.numbers().filter(|number| is_running(*number)).count();
+    // Without a quorum there is no leader, and waiting for one would only take time.
+    if running * 2 <= record.numbers().count() || !directory.owner().join("owner.pem").exists() {
+        return BTreeMap::new();
+    }
+    let Ok(connection) = access::connection(directory, record, ANSWER_TIMEOUT) else { return BTreeMap::new() };
+    let nodes = Operator::run_here(&connection, "dev status", async |operator| Ok(get_nodes(operator, "").await?));
+    let nodes = nodes.await.unwrap_or_default();
+    nodes.into_iter().map(|node| (node.node_id, node.health)).collect()
 }
 
 async fn row(directory: &Directory, record: &Record, number: u32) -> Result<Row, Failure> {
@@ -85,7 +113,8 @@ async fn row(directory: &Directory, record: &Record, number: u32) -> Result<Row,
     };
     let address = address_of(record, number)?.to_string();
     let log = directory.node_log(number);
-    Ok(Row { node: number, node_id, address, pid: process.map(|process| process.pid), state, roles, root, log })
+    let pid = process.map(|process| process.pid);
+    Ok(Row { node: number, node_id, address, pid, state, health: None, roles, root, log })
 }
 
 /// The table of nodes; `wide` adds where things are.
@@ -94,7 +123,7 @@ pub(super) fn render(rows: &[Row], wide: bool) -> String {
 }
 
 fn render_with(rows: &[Row], wide: bool, paint: Paint) -> String {
-    let mut heading = vec!["NODE", "STATE", "NODE ID", "ADDRESS", "PROCESS", "ROLES"];
+    let mut heading = vec!["NODE", "STATE", "HEALTH", "NODE ID", "ADDRESS", "PROCESS", "ROLES"];
     if wide {
         heading.extend(["ROOT", "LOG"]);
     }
@@ -107,6 +136,12 @@ fn render_with(rows: &[Row], wide: bool, paint: Paint) -> String {
         let mut cells = vec![
             row.node.to_string(),
             state,
+            match row.health.as_deref() {
+                Some("HEALTHY") => paint.green("HEALTHY"),
+                Some("HEARTBEAT_TIMEOUT") => paint.red("HEARTBEAT_TIMEOUT"),
+                Some(other) => other.to_owned(),
+                None => String::new(),
+            },
             row.node_id.clone().unwrap_or_default(),
             row.address.clone(),
             row.pid.map(|pid| pid.to_string()).unwrap_or_default(),
@@ -131,6 +166,7 @@ mod tests {
             address: "127.0.0.2".into(),
             pid,
             state: NodeState::Running,
+            health: pid.map(|_| "HEALTHY".into()),
             roles: vec!["ConsensusMember".into()],
             root: "/d/node-1/root".into(),
             log: "/d/node-1/polis.log".into(),
@@ -146,9 +182,9 @@ mod tests {
                 Paint::plain()
             ),
             "\
-NODE  STATE    NODE ID                                      ADDRESS    PROCESS  ROLES
-1     Running  metropolis-00112233445566778899aabbccddeeff  127.0.0.2  4242     ConsensusMember
-2     stopped  -                                            127.0.0.2  -        -
+NODE  STATE    HEALTH   NODE ID                                      ADDRESS    PROCESS  ROLES
+1     Running  HEALTHY  metropolis-00112233445566778899aabbccddeeff  127.0.0.2  4242     ConsensusMember
+2     stopped  -        -                                            127.0.0.2  -        -
 "
         );
     }

@@ -31,7 +31,7 @@ impl Lock {
     /// # Errors
     ///
     /// When the system refuses, or the directory holds things that no `polis dev` made.
-    pub(super) fn create(directory: &Directory, progress: &mut Progress) -> Result<Self, Failure> {
+    pub(super) fn create(directory: &Directory, progress: &Progress) -> Result<Self, Failure> {
         let path = directory.path();
         for _ in 0..MAX_ATTEMPTS {
             let made = DirBuilder::new().recursive(true).mode(MODE).create(path);
@@ -49,11 +49,11 @@ impl Lock {
     /// # Errors
     ///
     /// When the system refuses.
-    pub(super) fn existing(directory: &Directory, progress: &mut Progress) -> Result<Option<Self>, Failure> {
+    pub(super) fn existing(directory: &Directory, progress: &Progress) -> Result<Option<Self>, Failure> {
         Self::take(directory.path(), progress).map_err(|error| failure(&error))
     }
 
-    fn take(path: &Path, progress: &mut Progress) -> Result<Option<Self>, LockError> {
+    fn take(path: &Path, progress: &Progress) -> Result<Option<Self>, LockError> {
         let failed = |source| LockError::Lock { path: path.to_owned(), source };
         let file = match File::open(path) {
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {

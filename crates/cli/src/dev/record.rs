@@ -16,6 +16,9 @@ pub(super) const FILE: &str = "polis-dev.json";
 /// Version of the record that this code writes; a later one is not read.
 const VERSION: u32 = 1;
 
+/// Most nodes of a cluster: all of them are consensus members, and there are at most 9 of these.
+pub(super) const MAX_NODES: usize = 9;
+
 /// Largest record that is read, in bytes: a node takes some two hundred. What is longer is cut, and so does not parse.
 const MAX_SIZE: u64 = 1 << 20;
 
@@ -65,6 +68,11 @@ impl Record {
     /// A cluster of `nodes` nodes, none of which was started yet.
     pub(super) fn new(base_address: IpAddr, etcd: PathBuf, nodes: usize) -> Self {
         Self { version: VERSION, base_address, etcd, nodes: vec![NodeRecord::default(); nodes] }
+    }
+
+    /// Adds a node that was not started yet.
+    pub(super) fn add_node(&mut self) {
+        self.nodes.push(NodeRecord::default());
     }
 
     /// Node `number`, counted from 1.

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use polis_control::Status;
+use polis_control::EnrolmentPhase;
 use polis_identity::PublicKey;
 use polis_parameters::{ClusterDomain, Labels, Parameters, StoragePolicy, TpmMode, read_file};
 
@@ -23,8 +23,8 @@ use super::record::Record;
 use crate::arguments::{DevNodeArguments, OutputFormat};
 use crate::atomic_file::Existing;
 use crate::failure::Failure;
-use crate::node_status::{LastStateSeen, runtime};
-use crate::parameters::{bootstrap_file, write_output};
+use crate::node_status::{LastStateSeen, read_last_state, runtime};
+use crate::parameters::{BOOTSTRAP_MODE, bootstrap_file, write_output};
 use crate::view::Progress;
 use crate::{owner, view};
 
@@ -36,17 +36,34 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 const MAX_LOG_SIZE: u64 = 16 << 20;
 
 pub(super) fn run(arguments: &DevNodeArguments) -> Result<ExitCode, Failure> {
-    let mut progress = Progress::start();
+    let progress = Progress::start();
     let directory = Directory::resolve(&arguments.directory)?;
     let number = arguments.node;
-    let _lock = Lock::existing(&directory, &mut progress)?;
+    let _lock = Lock::existing(&directory, &progress)?;
     let mut record = directory.require_record()?;
     require_node(&record, number)?;
     let node = Node { directory: &directory, number, address: address_of(&record, number)? };
+    if !node.has_begun() {
+        return Err(Failure::usage(format!("node {number} was never started"))
+            .because_of("the cluster was made only in part")
+            .hint(format!("complete it: polis dev up{}", directory.option())));
+    }
     if node.is_running(&record) {
         progress.line(&format!("node {number} runs already"));
     }
-    node.bring_up(&mut record, None, START_TIMEOUT, &mut progress)?;
+    let subject = node.launch(&mut record, None, &progress)?;
+    let all = record.numbers().count();
+    let running = record.numbers().filter(|number| Node { number: *number, ..node }.is_running(&record)).count();
+    if running * 2 > all {
+        runtime()?.block_on(follow::until_running(subject, START_TIMEOUT, true, &progress))?;
+    } else {
+        runtime()?.block_on(follow::until_answering(subject, START_TIMEOUT))?;
+        progress.line(&format!(
+            "{running} of {all} nodes run: the cluster has no quorum, and the node waits for the others; start them too: \
+             polis dev up{}",
+            directory.option()
+        ));
+    }
     let rows = listing::rows(&directory, &record)?;
     view::print_value(OutputFormat::Table, &rows, |wide| listing::render(&rows, wide))?;
     Ok(ExitCode::SUCCESS)
@@ -91,58 +108,69 @@ impl Node<'_> {
         record.node(self.number).and_then(|node| node.process.as_ref()).is_some_and(|process| process.is_running())
     }
 
-    /// Makes what is missing of the node, starts it unless it runs, and waits until it is Running.
+    /// Whether the node was started before with parameters that it has taken.
+    pub(super) fn has_begun(&self) -> bool {
+        self.number == 1 || self.directory.node_root(self.number).exists()
+    }
+
+    /// Whether the cluster has let the node go: then it never runs again.
+    pub(super) fn is_removed(&self) -> bool {
+        let last = read_last_state(&self.directory.node_root(self.number));
+        last.is_ok_and(|last| last.is_some_and(|last| last.phase == EnrolmentPhase::Removed))
+    }
+
+    /// Forgets a node that the cluster has let go, so that a new one takes its place.
     ///
     /// # Errors
     ///
-    /// When a step fails, the node ends, or the time is up.
-    pub(super) fn bring_up(
+    /// When the system refuses.
+    pub(super) fn forget(&self, progress: &Progress) -> Result<(), Failure> {
+        let root = self.directory.node_root(self.number);
+        fs::remove_dir_all(&root)
+            .map_err(|error| Failure::failed(format!("{} could not be removed", root.display())).because(&error))?;
+        progress.line(&format!("node {}           was let go by the cluster; a new one takes its place", self.number));
+        Ok(())
+    }
+
+    /// Makes what is missing of the node and starts it unless it runs.
+    ///
+    /// # Errors
+    ///
+    /// When a step fails.
+    pub(super) fn launch(
         &self,
         record: &mut Record,
         etcd: Option<&Path>,
-        timeout: Duration,
-        progress: &mut Progress,
-    ) -> Result<Status, Failure> {
+        progress: &Progress,
+    ) -> Result<Subject<'_>, Failure> {
         let running =
             record.node(self.number).and_then(|node| node.process.clone()).filter(|process| process.is_running());
-        let subject = |identity, child, before| Subject {
-            directory: self.directory,
-            number: self.number,
-            identity,
-            child,
-            before,
-        };
-        let subject = match running {
-            Some(identity) => subject(identity, None, LastStateSeen::now(&self.directory.node_root(self.number))),
-            None => {
-                let before = LastStateSeen::now(&self.directory.node_root(self.number));
-                let waiting = self.prepare(record, etcd, progress)?;
-                let identity = waiting.identity.clone();
-                if let Some(node) = record.node_mut(self.number) {
-                    node.process = Some(identity.clone());
-                }
-                self.directory.write_record(record)?;
-                let child = waiting.go().map_err(|error| self.not_started(&error))?;
-                progress.line(&format!(
-                    "node {}           started at {}, process {}",
-                    self.number, self.address, identity.pid
-                ));
-                subject(identity, Some(child), before)
-            }
-        };
-        runtime()?.block_on(follow::until_running(subject, timeout, progress))
+        let before = LastStateSeen::now(&self.directory.node_root(self.number));
+        let subject =
+            |identity, child| Subject { directory: self.directory, number: self.number, identity, child, before };
+        if let Some(identity) = running {
+            return Ok(subject(identity, None));
+        }
+        let waiting = self.prepare(record, etcd, progress)?;
+        let identity = waiting.identity.clone();
+        if let Some(node) = record.node_mut(self.number) {
+            node.process = Some(identity.clone());
+        }
+        self.directory.write_record(record)?;
+        let child = waiting.go().map_err(|error| self.not_started(&error))?;
+        progress.line(&format!("node {}           started at {}, process {}", self.number, self.address, identity.pid));
+        Ok(subject(identity, Some(child)))
     }
 
     /// Makes the owner key, the parameters and the log, and a process that waits to become the node.
-    fn prepare(&self, record: &mut Record, etcd: Option<&Path>, progress: &mut Progress) -> Result<Waiting, Failure> {
+    fn prepare(&self, record: &mut Record, etcd: Option<&Path>, progress: &Progress) -> Result<Waiting, Failure> {
         record.etcd = super::etcd::find(etcd, Some(&record.etcd))?;
         let key_path = self.directory.owner_key();
         let key = owner::create_key(&key_path).map_err(|error| owner::failure(&error, &key_path))?;
         if key.is_new {
             progress.line(&format!("owner key made: {}", key_path.display()));
         }
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(self.directory.node(self.number));
-        made.map_err(|error| self.not_started(&error))?;
+        self.make_directory()?;
         self.prepare_parameters(&key.key)?;
         let log = self.open_log().map_err(|error| {
             let path = self.directory.node_log(self.number);
@@ -153,15 +181,31 @@ impl Node<'_> {
             .map_err(|error| self.not_started(&error).because_of(format!("the binary is {}", binary.display())))
     }
 
-    /// Parameters that a node can use stay as they are: a node reads them in its first start only.
+    /// Makes the directory for everything of the node.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses.
+    pub(super) fn make_directory(&self) -> Result<(), Failure> {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(self.directory.node(self.number));
+        made.map_err(|error| self.not_started(&error))
+    }
+
+    /// Parameters that a node can use stay as they are: a node reads them in its first start only. Those of other nodes than the
+    /// first come from the cluster, and are there by now ([`super::complete`]).
     fn prepare_parameters(&self, owner: &PublicKey) -> Result<(), Failure> {
+        if self.number > 1 {
+            return Ok(());
+        }
         let path = self.directory.node_parameters(self.number);
         if read_file(&path).is_ok_and(|bytes| Parameters::parse(&bytes).is_ok()) {
             return Ok(());
         }
         let (storage, tpm) = (StoragePolicy::NeedsInsecure, TpmMode::Disabled);
         let bytes = bootstrap_file(owner, storage, tpm, &ClusterDomain::default(), &Labels::default());
-        write_output(&path, &bytes, Existing::Replace).map(|_| ()).map_err(|error| self.not_started(&error))
+        write_output(&path, &bytes, BOOTSTRAP_MODE, Existing::Replace)
+            .map(|_| ())
+            .map_err(|error| self.not_started(&error))
     }
 
     #[expect(clippy::disallowed_methods, reason = "a log that is put aside need not be durable")]

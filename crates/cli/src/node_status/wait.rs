@@ -60,7 +60,7 @@ async fn follow(arguments: &NodeStatusArguments, wanted: NodeState, seen: &mut S
     let root = &arguments.root;
     let before = LastStateSeen::now(root);
     let begin = Instant::now();
-    let mut progress = Progress::start();
+    let progress = Progress::start();
     let mut pause = PAUSE_MIN;
     loop {
         let mut client = match Client::connect(root, true).await {

@@ -89,12 +89,21 @@ pub(crate) fn create_key(path: &Path) -> Result<CreatedKey, KeyFileError> {
     }
 }
 
-/// Reads the key at `path` and gives its public half; nothing else here needs the other one.
+/// Reads the key at `path` and gives its public half.
 ///
 /// # Errors
 ///
 /// When there is none, or the file is not an owner key.
 pub(crate) fn read_key(path: &Path) -> Result<PublicKey, KeyFileError> {
+    Ok(read_owner_key(path)?.public())
+}
+
+/// Reads the key at `path`.
+///
+/// # Errors
+///
+/// When there is none, or the file is not an owner key.
+pub(crate) fn read_owner_key(path: &Path) -> Result<OwnerKey, KeyFileError> {
     let read = || -> io::Result<_> {
         // Room for all of it, so that no copy of the key stays behind where the string grew.
         let mut text = Zeroizing::new(String::with_capacity(usize::try_from(MAX_SIZE).unwrap_or_default()));
@@ -107,8 +116,7 @@ pub(crate) fn read_key(path: &Path) -> Result<PublicKey, KeyFileError> {
         }
         other => other.map_err(|source| KeyFileError::Read { path: path.to_owned(), source })?,
     };
-    let key = OwnerKey::from_pem(&text).map_err(|source| KeyFileError::Damaged { path: path.to_owned(), source })?;
-    Ok(key.public())
+    OwnerKey::from_pem(&text).map_err(|source| KeyFileError::Damaged { path: path.to_owned(), source })
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::view::print;
 use crate::{owner, shell};
 
 /// Mode of a parameters file: it holds no secret when it makes a cluster.
-const MODE: u32 = 0o644;
+pub(crate) const MODE: u32 = 0o644;
 
 pub(super) fn run(arguments: &BootstrapArguments) -> Result<ExitCode, Failure> {
     let labels = parse_labels(&arguments.labels)?;
@@ -34,8 +34,16 @@ pub(super) fn run(arguments: &BootstrapArguments) -> Result<ExitCode, Failure> {
         &labels,
     );
     let existing = if arguments.force { Existing::Replace } else { Existing::Keep };
-    let path = &arguments.output;
-    let written = write_output(path, &bytes, existing).map_err(|error| match error {
+    report_output(&arguments.output, &bytes, MODE, existing)
+}
+
+/// Writes a parameters file and says so.
+///
+/// # Errors
+///
+/// When the system refuses, or a file with another content is there and is to be kept.
+pub(super) fn report_output(path: &Path, bytes: &[u8], mode: u32, existing: Existing) -> Result<ExitCode, Failure> {
+    let written = write_output(path, bytes, mode, existing).map_err(|error| match error {
         WriteOutputError::Differs { .. } => Failure::of(&error)
             .because_of("nothing was changed")
             .hint("write to another file, or replace this one with --force"),
@@ -80,7 +88,7 @@ pub(crate) fn bootstrap_file(
 }
 
 /// Takes all labels, or names every bad one.
-fn parse_labels(texts: &[String]) -> Result<Labels, Failure> {
+pub(super) fn parse_labels(texts: &[String]) -> Result<Labels, Failure> {
     let (mut labels, mut bad) = (Labels::default(), Vec::new());
     for text in texts {
         if let Err(error) = text.parse::<Label>().and_then(|label| labels.push(label)) {
@@ -133,17 +141,22 @@ pub(crate) enum WriteOutputError {
     },
 }
 
-/// Writes a parameters file, in one step and durably. A file that is there with the same content stays as it is.
+/// Writes a file, in one step and durably. A file that is there with the same content stays as it is.
 ///
 /// # Errors
 ///
 /// When the system refuses, or a file with another content is there and is to be kept.
-pub(crate) fn write_output(path: &Path, bytes: &[u8], existing: Existing) -> Result<Written, WriteOutputError> {
+pub(crate) fn write_output(
+    path: &Path,
+    bytes: &[u8],
+    mode: u32,
+    existing: Existing,
+) -> Result<Written, WriteOutputError> {
     let failed = |source| WriteOutputError::Write { path: path.to_owned(), source };
     if has_content(path, bytes).map_err(failed)? {
         return Ok(Written::Same);
     }
-    match atomic_file::write(path, bytes, MODE, existing) {
+    match atomic_file::write(path, bytes, mode, existing) {
         Ok(()) => Ok(Written::New),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             Err(WriteOutputError::Differs { path: path.to_owned() })
@@ -216,15 +229,18 @@ mod tests {
     fn a_file_is_only_replaced_when_told_so() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("node.pb");
-        assert_eq!(write_output(&path, b"one", Existing::Keep).unwrap(), Written::New);
+        assert_eq!(write_output(&path, b"one", MODE, Existing::Keep).unwrap(), Written::New);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o644);
-        assert_eq!(write_output(&path, b"one", Existing::Keep).unwrap(), Written::Same);
+        assert_eq!(write_output(&path, b"one", MODE, Existing::Keep).unwrap(), Written::Same);
         for other in [&b"two"[..], b"on", b"one more"] {
-            assert!(matches!(write_output(&path, other, Existing::Keep), Err(WriteOutputError::Differs { .. })));
+            assert!(matches!(write_output(&path, other, MODE, Existing::Keep), Err(WriteOutputError::Differs { .. })));
         }
         assert_eq!(fs::read(&path).unwrap(), b"one");
-        assert_eq!(write_output(&path, b"two", Existing::Replace).unwrap(), Written::New);
+        assert_eq!(write_output(&path, b"two", MODE, Existing::Replace).unwrap(), Written::New);
         assert_eq!(fs::read(&path).unwrap(), b"two");
-        assert!(matches!(write_output(directory.path(), b"x", Existing::Replace), Err(WriteOutputError::Write { .. })));
+        assert!(matches!(
+            write_output(directory.path(), b"x", MODE, Existing::Replace),
+            Err(WriteOutputError::Write { .. })
+        ));
     }
 }

@@ -69,13 +69,12 @@ impl Document {
                 ("bootstrap", Some(document), None, bootstrap_refusal(bootstrap))
             }
             ClusterParameters::Register(register) => {
-                let refusal = Some("registering with a cluster is not in this build".to_owned());
-                ("register", None, Some(RegisterDocument::new(message, register)), refusal)
+                ("register", None, Some(RegisterDocument::new(message, register)), None)
             }
         };
         let effect = match &refusal {
             Some(reason) => format!("refuses it: {reason}"),
-            None => accepted_effect(faults, parameters.has_network_configuration),
+            None => accepted_effect(kind, faults, parameters.has_network_configuration),
         };
         Self {
             kind,
@@ -188,8 +187,9 @@ fn bootstrap_refusal(bootstrap: &Bootstrap) -> Option<String> {
     }
 }
 
-fn accepted_effect(faults: &[LabelFault], static_network: bool) -> String {
-    let mut effect = "creates a cluster".to_owned();
+fn accepted_effect(kind: &str, faults: &[LabelFault], static_network: bool) -> String {
+    let effect = if kind == "register" { "asks the cluster for admission" } else { "creates a cluster" };
+    let mut effect = effect.to_owned();
     match faults.len() {
         0 => {}
         1 => effect.push_str("; leaves the bad label out"),

@@ -14,6 +14,10 @@ use crate::failure::Failure;
 ///
 /// When it cannot be written. A reader that has seen enough, such as `head`, is no error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    #[cfg(test)]
+    if tests::keep(text) {
+        return Ok(());
+    }
     let mut output = io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -40,5 +44,26 @@ pub(crate) fn print_value<T: Serialize>(
         OutputFormat::Wide => print(&safe(&table(true))),
         OutputFormat::Json => print(&safe_json(&format!("{:#}\n", json()?))),
         OutputFormat::Yaml => print(&yaml::render(&json()?)),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::cell::RefCell;
+
+    thread_local! {
+        static KEPT: RefCell<Option<String>> = const { RefCell::new(None) };
+    }
+
+    /// Keeps what this thread prints meanwhile.
+    pub(crate) fn capture<T>(work: impl FnOnce() -> T) -> (T, String) {
+        KEPT.set(Some(String::new()));
+        let result = work();
+        (result, KEPT.take().unwrap_or_default())
+    }
+
+    /// Whether the text was kept and is not to be written.
+    pub(super) fn keep(text: &str) -> bool {
+        KEPT.with_borrow_mut(|kept| kept.as_mut().map(|kept| kept.push_str(text)).is_some())
     }
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use polis_condition::{Condition, Severity};
-use polis_control::{ConsensusStatus, EnrolmentPhase, NodeState, Status, StorageStatus};
+use polis_control::{ConsensusStatus, Contact, EnrolmentPhase, NodeState, Status, StorageStatus};
 
-use super::{Fields, Paint, Table};
+use super::{Fields, Paint, Table, count};
 use crate::duration;
 
 /// The state in its colour.
@@ -31,6 +31,7 @@ pub(crate) fn render_status(status: &Status, now: Timestamp, wide: bool, paint: 
     fields.add("Enrolment", phase_text(status.phase));
     fields.add("Address", status.address.clone().unwrap_or_else(|| "none yet".into()));
     fields.add("Roles", if status.roles.is_empty() { "none".to_owned() } else { status.roles.join(", ") });
+    fields.add_some("Contact", status.contact.as_ref().map(|contact| contact_text(contact, now)));
     fields.add_some("Consensus", status.consensus.as_ref().map(consensus_text));
     fields.add_some("Storage", status.storage.as_ref().map(storage_text));
     if status.conditions.is_empty() {
@@ -58,6 +59,23 @@ const fn phase_text(phase: EnrolmentPhase) -> &'static str {
         EnrolmentPhase::Enrolled => "member of its cluster",
         EnrolmentPhase::Removed => "removed from its cluster",
     }
+}
+
+fn contact_text(contact: &Contact, now: Timestamp) -> String {
+    let leader = contact.leader.as_ref().map(|leader| format!("; {leader} leads")).unwrap_or_default();
+    if contact.in_contact {
+        return format!("the cluster answers{leader}");
+    }
+    let heard = match contact.last_heartbeat {
+        // A clock that went backwards is no reason to show a negative age.
+        Some(last) => {
+            let age = Duration::try_from(now.duration_since(last)).unwrap_or_default();
+            format!("the cluster has not answered for {}", duration::show(age))
+        }
+        None => "the cluster has not answered since this start".to_owned(),
+    };
+    let cause = contact.last_failure.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
+    format!("{heard}{cause}{leader}")
 }
 
 fn consensus_text(consensus: &ConsensusStatus) -> String {
@@ -113,10 +131,6 @@ fn indent(text: &str) -> String {
     text.replace('\n', "\n           ")
 }
 
-fn count(number: usize, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
-}
-
 #[cfg(test)]
 mod tests {
     use polis_control::ConsensusMember;
@@ -132,6 +146,8 @@ mod tests {
             phase: EnrolmentPhase::Enrolled,
             address: Some("127.0.0.2".into()),
             roles: vec!["ConsensusMember".into()],
+            cold_start: None,
+            contact: None,
             consensus: Some(ConsensusStatus {
                 member_id: Some("8e9e05c52164694d".into()),
                 leader: Some("8e9e05c52164694d".into()),
@@ -184,6 +200,19 @@ CONDITIONS
     }
 
     #[test]
+    fn whether_the_cluster_answers() {
+        let leader = "metropolis-00112233445566778899aabbccddeeff".parse().ok();
+        let last_heartbeat = Some(Timestamp::from_second(1_000_000_000).unwrap());
+        let check = |contact: &Contact, expect: &str| assert_eq!(contact_text(contact, later()), expect);
+        let well = Contact { in_contact: true, last_heartbeat, leader, last_failure: None };
+        check(&well, "the cluster answers; metropolis-00112233445566778899aabbccddeeff leads");
+        let ill = Contact { in_contact: false, leader: None, last_failure: Some("refused".into()), ..well };
+        check(&ill, "the cluster has not answered for 2 min 5 s: refused");
+        let never = Contact { last_heartbeat: None, last_failure: None, ..ill };
+        check(&never, "the cluster has not answered since this start");
+    }
+
+    #[test]
     fn wide_adds_members_and_times() {
         let text = render_status(&running(), later(), true, Paint::plain());
         assert!(text.contains(
@@ -203,6 +232,8 @@ CONDITIONS
             phase: EnrolmentPhase::None,
             address: None,
             roles: vec![],
+            cold_start: None,
+            contact: None,
             consensus: None,
             storage: None,
             conditions: vec![],

@@ -1,0 +1,181 @@
+//! What the observations mean for single nodes. Nothing here asks anybody.
+
+use std::collections::BTreeMap;
+
+use polis_condition::Severity;
+use polis_control::NodeState;
+
+use super::finding::{Finding, Level};
+use super::judge::Judge;
+use crate::fleet::{NodeDocument, age};
+use crate::view::count;
+
+impl Judge<'_> {
+    pub(super) fn nodes(&self, findings: &mut Vec<Finding>) {
+        let nodes = self.known_nodes();
+        let healthy = nodes.iter().filter(|node| node.is_up() && node.is_healthy()).count();
+        if healthy > 0 {
+            let up = nodes.iter().filter(|node| node.is_up()).count();
+            let verb = if healthy == 1 { "is" } else { "are" };
+            findings.push(Finding::new(
+                Level::Ok,
+                "heartbeat",
+                format!("{healthy} of {} {verb} healthy", count(up, "node")),
+            ));
+        }
+        for node in nodes {
+            let id = &node.node_id;
+            let finding = match (&*node.state, &*node.health) {
+                ("UP", "HEALTHY") => continue,
+                ("UP", "HEARTBEAT_TIMEOUT") => {
+                    let what = match node.time_since_heartbeat {
+                        Some(seconds) => format!("the leader has not heard of it for {}", age(seconds)),
+                        None => "the leader has not heard of it since it leads".to_owned(),
+                    };
+                    let address = node.address.as_ref().map(|address| format!("; it was last at {address}"));
+                    Finding::new(Level::Error, "heartbeat", what)
+                        .cause(format!(
+                            "the machine is down, its network is cut, or its process hangs{}",
+                            address.unwrap_or_default()
+                        ))
+                        .quorum(self.quorum_without(id))
+                        .next(format!("look at the machine; then {}", self.command(&format!("node logs {id}"))))
+                }
+                ("UP", _) => Finding::new(Level::Notice, "heartbeat", "the leader has not heard of it yet")
+                    .cause("the leader has only just begun to lead")
+                    .quorum(self.quorum_without(id))
+                    .next(format!("within seconds it is known; look again: {}", self.command("cluster health"))),
+                ("NEW", _) => Finding::new(Level::Notice, "approval", "asks for admission and waits for approval")
+                    .cause(format!("its key is {}", node.public_key))
+                    .quorum("none: it is no node of the cluster yet")
+                    .next(format!(
+                        "compare the key with what the machine shows, then: {}",
+                        self.command(&format!("node approve {id}"))
+                    )),
+                ("STANDBY", _) => Finding::new(Level::Notice, "approval", "was approved, but has not come to join yet")
+                    .quorum("none: it is no node of the cluster yet")
+                    .next("look at the machine: polis node status --root DIR there"),
+                ("DECOMMISSIONED", _) => {
+                    Finding::new(Level::Notice, "leaving", "was decommissioned and is still listed")
+                        .quorum("none: it has no vote")
+                        .next(self.command(&format!("node delete {id}")))
+                }
+                (other, _) => Finding::new(
+                    Level::Warning,
+                    "nodes",
+                    format!("is in the state {other}, which this version does not know"),
+                )
+                .quorum(self.quorum_without(id))
+                .next("use the polis of the version that the nodes run"),
+            };
+            findings.push(finding.node(id));
+        }
+    }
+
+    pub(super) fn leaving(&self, findings: &mut Vec<Finding>) {
+        let Some(status) = self.status() else { return };
+        for leaving in &status.decommissioning {
+            let id = &leaving.node_id;
+            let node = self.known_nodes().iter().find(|node| node.node_id == *id);
+            // The state says it already.
+            if leaving.phase == "DECOMMISSIONED" {
+                continue;
+            }
+            let hears = node.is_some_and(NodeDocument::is_healthy);
+            let finding = if hears {
+                Finding::new(Level::Notice, "leaving", format!("is being decommissioned ({})", leaving.phase))
+            } else {
+                Finding::new(Level::Error, "leaving", format!("is stuck in its decommissioning ({})", leaving.phase))
+                    .cause("only the node itself can erase its keys, and the leader does not hear of it")
+                    .next(format!(
+                        "start the machine; if it is dead for good: {}",
+                        self.command(&format!("node delete {id} --bypass-not-decommissioned"))
+                    ))
+            };
+            findings.push(finding.node(id).quorum(self.quorum_without(id)));
+        }
+    }
+
+    pub(super) fn versions(&self, findings: &mut Vec<Finding>) {
+        let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for node in self.known_nodes().iter().filter(|node| node.is_up()) {
+            if let Some(version) = &node.version {
+                versions.entry(version).or_default().push(&node.node_id);
+            }
+        }
+        let describe = |(version, nodes): (&&str, &Vec<&str>)| match &nodes[..] {
+            [one] => format!("{version} on {one}"),
+            several => format!("{version} on {}", count(several.len(), "node")),
+        };
+        match versions.len() {
+            0 => {}
+            1 => findings.extend(
+                versions
+                    .keys()
+                    .map(|version| Finding::new(Level::Ok, "versions", format!("all nodes run version {version}"))),
+            ),
+            several => findings.push(
+                Finding::new(Level::Warning, "versions", format!("the nodes run {several} versions"))
+                    .cause(versions.iter().map(describe).collect::<Vec<_>>().join(", "))
+                    .quorum("none")
+                    .next("bring all nodes to the same version; an update that is under way ends it"),
+            ),
+        }
+    }
+
+    pub(super) fn conditions(&self, findings: &mut Vec<Finding>) {
+        let (mut silent, mut fine) = (0, 0);
+        for observation in &self.observations.nodes {
+            let id = &observation.node_id;
+            let status = match &observation.status {
+                Ok(status) => status,
+                Err(cause) => {
+                    silent += 1;
+                    findings.push(
+                        Finding::new(Level::Error, "node", "does not say how it is")
+                            .node(id)
+                            .cause(cause.clone())
+                            .quorum(self.quorum_without(id))
+                            .next("look at the machine: polis node status --root DIR there"),
+                    );
+                    continue;
+                }
+            };
+            let mut sound = true;
+            if status.state != NodeState::Running {
+                sound = false;
+                let finding = Finding::new(Level::Error, "node", format!("is in the state {}", status.state));
+                let finding = match &status.reason {
+                    Some(reason) => finding.cause(reason.clone()),
+                    None => finding,
+                };
+                findings.push(
+                    finding.node(id).quorum(self.quorum_without(id)).next(self.command(&format!("node logs {id}"))),
+                );
+            }
+            for condition in &status.conditions {
+                let (level, quorum) = match condition.severity {
+                    Severity::Error => (Level::Error, self.quorum_without(id)),
+                    Severity::Warning => (Level::Warning, "none by itself".to_owned()),
+                    Severity::Info => (Level::Notice, "none".to_owned()),
+                };
+                sound &= level != Level::Error;
+                let finding = Finding::new(level, "condition", format!("{}: {}", condition.name, condition.message))
+                    .node(id)
+                    .cause(format!("since {}", condition.since))
+                    .quorum(quorum);
+                findings.push(if condition.hint.is_empty() { finding } else { finding.next(condition.hint.clone()) });
+            }
+            fine += usize::from(sound);
+        }
+        if fine > 0 {
+            let asked = self.observations.nodes.len();
+            let silent = if silent == 0 { String::new() } else { format!(", {silent} did not answer") };
+            findings.push(Finding::new(
+                Level::Ok,
+                "condition",
+                format!("{fine} of {} asked directly have no error{silent}", count(asked, "node")),
+            ));
+        }
+    }
+}

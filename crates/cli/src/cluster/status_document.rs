@@ -1,0 +1,359 @@
+//! What a cluster is doing, in the form that is shown: `polis cluster status` and `polis consensus members`.
+
+use polis_proto::cluster::{GetStatusResponse, get_status_response as wire_status};
+use polis_proto::curator_state::DecommissionPhase;
+use serde::Serialize;
+
+use crate::view::{Fields, Paint, Table, count};
+use crate::{duration, wire};
+
+/// What the cluster is doing. Keys are part of the command contract: add, do not change.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct StatusDocument {
+    pub(crate) cluster_id: String,
+    pub(crate) leader: String,
+    pub(crate) raft_term: u64,
+    /// Absent before the first change of members.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) epoch: Option<EpochDocument>,
+    pub(crate) quorum: u32,
+    /// How many more voters may fail; negative when the quorum is lost.
+    pub(crate) margin: i32,
+    pub(crate) members: Vec<MemberDocument>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) change: Option<ChangeDocument>,
+    pub(crate) queue: Vec<QueuedDocument>,
+    pub(crate) decommissioning: Vec<DecommissionDocument>,
+    pub(crate) alarms: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct EpochDocument {
+    incarnation: u64,
+    epoch: u64,
+}
+
+/// A member of etcd.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct MemberDocument {
+    /// Absent for a member that no node is known for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) node_id: Option<String>,
+    pub(crate) member_id: String,
+    pub(crate) learner: bool,
+    pub(crate) leads_raft: bool,
+    pub(crate) reachable: bool,
+    /// Entries of raft by which it is behind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lag: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) database_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) etcd_version: Option<String>,
+}
+
+/// The change of members that is under way.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct ChangeDocument {
+    pub(crate) operation: String,
+    pub(crate) node_id: String,
+    pub(crate) waiting_for: String,
+    /// Seconds.
+    pub(crate) running_for: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct QueuedDocument {
+    pub(crate) node_id: String,
+    pub(crate) reason: String,
+    pub(crate) attempts: u32,
+}
+
+/// A node on its way out.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct DecommissionDocument {
+    pub(crate) node_id: String,
+    /// `REQUESTED`, `CLEANING_UP` or `DECOMMISSIONED`.
+    pub(crate) phase: String,
+}
+
+impl From<GetStatusResponse> for StatusDocument {
+    fn from(status: GetStatusResponse) -> Self {
+        let decommissioning = status.heartbeats.iter().filter(|node| node.decommission != 0);
+        Self {
+            cluster_id: status.cluster_id,
+            leader: status.leader_node_id,
+            raft_term: status.raft_term,
+            epoch: status.epoch.map(|epoch| EpochDocument { incarnation: epoch.incarnation, epoch: epoch.epoch }),
+            quorum: status.quorum,
+            margin: status.margin,
+            members: status.members.into_iter().map(MemberDocument::from).collect(),
+            change: status.change.map(|change| ChangeDocument {
+                running_for: change.running_for.as_ref().map_or(0.0, wire::seconds),
+                operation: change.operation,
+                node_id: change.node_id,
+                waiting_for: change.waiting_for,
+            }),
+            queue: status
+                .queue
+                .into_iter()
+                .map(|queued| QueuedDocument {
+                    node_id: queued.node_id,
+                    reason: queued.reason,
+                    attempts: queued.attempts,
+                })
+                .collect(),
+            decommissioning: decommissioning
+                .map(|node| DecommissionDocument {
+                    node_id: node.node_id.clone(),
+                    phase: wire::name::<DecommissionPhase>(
+                        node.decommission,
+                        DecommissionPhase::as_str_name,
+                        "DECOMMISSION_PHASE_",
+                    ),
+                })
+                .collect(),
+            alarms: status.alarms,
+        }
+    }
+}
+
+impl From<wire_status::Member> for MemberDocument {
+    fn from(member: wire_status::Member) -> Self {
+        let some = |text: String| (!text.is_empty()).then_some(text);
+        Self {
+            node_id: some(member.node_id),
+            member_id: member.member_id,
+            learner: member.learner,
+            leads_raft: member.leads_raft,
+            reachable: member.reachable,
+            lag: member.lag,
+            database_bytes: member.database_bytes,
+            etcd_version: some(member.etcd_version),
+        }
+    }
+}
+
+impl MemberDocument {
+    /// The name under which people know it.
+    pub(crate) fn name(&self) -> String {
+        self.node_id.clone().unwrap_or_else(|| format!("etcd member {}", self.member_id))
+    }
+}
+
+impl StatusDocument {
+    pub(crate) fn voters(&self) -> impl Iterator<Item = &MemberDocument> {
+        self.members.iter().filter(|member| !member.learner)
+    }
+
+    /// Voters that answer.
+    pub(crate) fn reachable(&self) -> usize {
+        self.voters().filter(|member| member.reachable).count()
+    }
+
+    /// How far the quorum is from being lost, in a sentence without a full stop.
+    pub(crate) fn quorum_text(&self) -> String {
+        let (voters, reachable) = (self.voters().count(), self.reachable());
+        let answer = if voters == 1 && reachable == 1 {
+            "the only member with a vote answers".to_owned()
+        } else {
+            format!("{reachable} of {} with a vote answer, {} must", count(voters, "member"), self.quorum)
+        };
+        match self.margin {
+            ..0 => format!("{answer}: the quorum is lost, nothing can be changed"),
+            0 if voters == 1 => format!("{answer}: nothing can be changed while it is away"),
+            0 => format!("{answer}: one more failure stops all changes"),
+            1 => format!("{answer}: one more may fail"),
+            more => format!("{answer}: {more} more may fail"),
+        }
+    }
+
+    pub(crate) fn render(&self, wide: bool, paint: Paint) -> String {
+        let mut fields = Fields::default();
+        fields.add("Cluster", self.cluster_id.clone());
+        fields.add("Leader", format!("{} (term {})", self.leader, self.raft_term));
+        fields.add_some(
+            "Epoch",
+            self.epoch.as_ref().map(|epoch| format!("{} (incarnation {})", epoch.epoch, epoch.incarnation)),
+        );
+        let quorum = self.quorum_text();
+        fields.add("Quorum", if self.margin < 0 { paint.red(&quorum) } else { quorum });
+        fields.add(
+            "Change",
+            match &self.change {
+                Some(change) => change.text(),
+                None => "none under way".to_owned(),
+            },
+        );
+        if self.queue.is_empty() {
+            fields.add("Queue", "nobody waits to become a member");
+        } else {
+            let lines = self.queue.iter().enumerate().map(|(index, queued)| queued.text(index + 1));
+            fields.add("Queue", lines.collect::<Vec<_>>().join("\n"));
+        }
+        if !self.decommissioning.is_empty() {
+            let lines = self.decommissioning.iter().map(|node| format!("{}: {}", node.node_id, node.phase));
+            fields.add("Leaving", lines.collect::<Vec<_>>().join("\n"));
+        }
+        if !self.alarms.is_empty() {
+            fields.add("Alarms", paint.red(&self.alarms.join(", ")));
+        }
+        format!("{}\n{}", fields.render(paint), self.render_members(wide, paint))
+    }
+
+    pub(crate) fn render_members(&self, wide: bool, paint: Paint) -> String {
+        let mut heading = vec!["NODE ID", "MEMBER", "VOTE", "RAFT", "ANSWERS", "BEHIND"];
+        if wide {
+            heading.extend(["DATABASE", "ETCD"]);
+        }
+        let mut table = Table::new(heading);
+        for member in &self.members {
+            let mut cells = vec![
+                member.node_id.clone().unwrap_or_default(),
+                member.member_id.clone(),
+                if member.learner { paint.yellow("learner") } else { "yes".into() },
+                if member.leads_raft { "leads" } else { "follows" }.into(),
+                if member.reachable { paint.green("yes") } else { paint.red("no") },
+                member.lag.map(|lag| lag.to_string()).unwrap_or_default(),
+            ];
+            if wide {
+                cells.push(member.database_bytes.map(bytes).unwrap_or_default());
+                cells.push(member.etcd_version.clone().unwrap_or_default());
+            }
+            table.row(cells);
+        }
+        table.render(paint)
+    }
+}
+
+impl ChangeDocument {
+    /// What is done, since when, and what it waits for.
+    pub(crate) fn text(&self) -> String {
+        let since = std::time::Duration::try_from_secs_f64(self.running_for).unwrap_or_default();
+        format!(
+            "{} {} since {}, waits for {}",
+            self.operation,
+            self.node_id,
+            duration::show(since),
+            if self.waiting_for.is_empty() { "nothing in particular" } else { &self.waiting_for }
+        )
+    }
+}
+
+impl QueuedDocument {
+    fn text(&self, place: usize) -> String {
+        let attempts = if self.attempts == 0 { String::new() } else { format!(" (tried {} times)", self.attempts) };
+        format!("{place}. {}: {}{attempts}", self.node_id, self.reason)
+    }
+}
+
+/// A size as one word.
+fn bytes(number: u64) -> String {
+    match number {
+        0..1_024 => format!("{number}B"),
+        1_024..1_048_576 => format!("{}KiB", number / 1_024),
+        1_048_576.. => format!("{}MiB", number / 1_048_576),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in crate::cluster) fn node(digit: char) -> String {
+        format!("metropolis-{}", digit.to_string().repeat(32))
+    }
+
+    /// Three members with a vote, of which the last does not answer.
+    pub(in crate::cluster) fn example() -> StatusDocument {
+        let member = |digit: char| MemberDocument {
+            node_id: Some(node(digit)),
+            member_id: format!("{digit}f"),
+            leads_raft: digit == 'a',
+            reachable: digit != 'c',
+            lag: (digit != 'c').then_some(0),
+            database_bytes: (digit != 'c').then_some(81_920),
+            etcd_version: (digit != 'c').then(|| "3.4.23".into()),
+            ..MemberDocument::default()
+        };
+        StatusDocument {
+            cluster_id: "0123456789abcdef0123456789abcdef".into(),
+            leader: node('a'),
+            raft_term: 7,
+            epoch: Some(EpochDocument { incarnation: 1, epoch: 3 }),
+            quorum: 2,
+            margin: 0,
+            members: ['a', 'b', 'c'].map(member).into(),
+            ..StatusDocument::default()
+        }
+    }
+
+    #[test]
+    fn a_cluster_with_a_member_that_is_away() {
+        let mut status = example();
+        status.queue.push(QueuedDocument { node_id: node('d'), reason: "its turn comes next".into(), attempts: 2 });
+        status.alarms.push("NOSPACE".into());
+        status.change = Some(ChangeDocument {
+            operation: "add".into(),
+            node_id: node('e'),
+            waiting_for: "the learner to catch up".into(),
+            running_for: 65.0,
+        });
+        status.decommissioning.push(DecommissionDocument { node_id: node('f'), phase: "CLEANING_UP".into() });
+        assert_eq!(
+            status.render(false, Paint::plain()),
+            "\
+Cluster  0123456789abcdef0123456789abcdef
+Leader   metropolis-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa (term 7)
+Epoch    3 (incarnation 1)
+Quorum   2 of 3 members with a vote answer, 2 must: one more failure stops all changes
+Change   add metropolis-eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee since 1 min 5 s, waits for the learner to catch up
+Queue    1. metropolis-dddddddddddddddddddddddddddddddd: its turn comes next (tried 2 times)
+Leaving  metropolis-ffffffffffffffffffffffffffffffff: CLEANING_UP
+Alarms   NOSPACE
+
+NODE ID                                      MEMBER  VOTE  RAFT     ANSWERS  BEHIND
+metropolis-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa  af      yes   leads    yes      0
+metropolis-bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb  bf      yes   follows  yes      0
+metropolis-cccccccccccccccccccccccccccccccc  cf      yes   follows  no       -
+"
+        );
+        assert!(status.render(true, Paint::plain()).contains("DATABASE  ETCD\n"));
+        assert!(status.render_members(true, Paint::plain()).contains("yes      0       80KiB     3.4.23\n"));
+    }
+
+    #[test]
+    fn the_margin_in_words() {
+        let check = |voters: usize, reachable: usize, margin, expect: &str| {
+            let members = (0..voters)
+                .map(|index| MemberDocument { reachable: index < reachable, ..MemberDocument::default() })
+                .collect();
+            let quorum = u32::try_from(voters / 2 + 1).unwrap();
+            let status = StatusDocument { members, quorum, margin, ..StatusDocument::default() };
+            assert_eq!(status.quorum_text(), expect);
+        };
+        check(1, 1, 0, "the only member with a vote answers: nothing can be changed while it is away");
+        check(3, 3, 1, "3 of 3 members with a vote answer, 2 must: one more may fail");
+        check(5, 5, 2, "5 of 5 members with a vote answer, 3 must: 2 more may fail");
+        check(5, 2, -1, "2 of 5 members with a vote answer, 3 must: the quorum is lost, nothing can be changed");
+    }
+
+    #[test]
+    fn the_wire_form_is_read_as_it_is() {
+        let wire = GetStatusResponse {
+            cluster_id: "c".into(),
+            leader_node_id: "l".into(),
+            quorum: 1,
+            heartbeats: vec![
+                wire_status::NodeHeartbeat { node_id: "x".into(), age: None, decommission: 0 },
+                wire_status::NodeHeartbeat { node_id: "y".into(), age: None, decommission: 2 },
+            ],
+            members: vec![wire_status::Member { member_id: "1".into(), ..Default::default() }],
+            ..GetStatusResponse::default()
+        };
+        let json = serde_json::to_value(StatusDocument::from(wire)).unwrap();
+        assert_eq!(json["decommissioning"], serde_json::json!([{"node_id": "y", "phase": "CLEANING_UP"}]));
+        assert_eq!(json["members"][0]["member_id"], "1");
+        assert!(json["members"][0].get("node_id").is_none() && json.get("epoch").is_none());
+    }
+}
