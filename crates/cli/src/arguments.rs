@@ -45,7 +45,7 @@ use crate::local::LocalCommand;
 #[derive(Debug, Parser)]
 #[command(
     name = "polis",
-    version,
+    version = polis_version::text(),
     about = "Polis turns machines into a cluster that survives what happens to machines",
     long_about = "Polis turns machines into a cluster that survives what happens to machines: kills, power cuts, new \
                   addresses, lost disks. One binary is the node and the commands to look after it.",

@@ -19,10 +19,10 @@ use crate::owner::{self, read_owner_key};
 use crate::{bounded_file, shell};
 
 /// Name of the owner's certificate.
-const CERTIFICATE_FILE: &str = "owner.pem";
+pub(crate) const CERTIFICATE_FILE: &str = "owner.pem";
 
 /// Name of the certificate of the cluster's CA.
-const AUTHORITY_FILE: &str = "ca.pem";
+pub(crate) const AUTHORITY_FILE: &str = "ca.pem";
 
 /// Name of the key that is to take the owner key's place, while that is not sure yet.
 const NEXT_KEY_FILE: &str = "owner-key-next.pem";

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 
 pub(crate) use arguments::LocalCommand;
 
-/// How long a running node may take to answer: it only looks at itself.
+/// How long a running node may take to answer. Mostly it only looks at itself; when it has to ask the leader, it gives up before.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) fn run(command: &LocalCommand, files: &dyn NodeFiles) -> Result<ExitCode, Failure> {
@@ -30,13 +30,13 @@ pub(crate) fn run(command: &LocalCommand, files: &dyn NodeFiles) -> Result<ExitC
 }
 
 /// Why a running node did not do what was asked.
-enum AskFailure {
+pub(crate) enum AskFailure {
     Client(ClientError),
     TimedOut,
 }
 
 /// Waits for the answer of a running node, but not for ever.
-async fn within_timeout<T>(answer: impl Future<Output = Result<T, ClientError>>) -> Result<T, AskFailure> {
+pub(crate) async fn within_timeout<T>(answer: impl Future<Output = Result<T, ClientError>>) -> Result<T, AskFailure> {
     match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
         Ok(answer) => answer.map_err(AskFailure::Client),
         Err(_) => Err(AskFailure::TimedOut),

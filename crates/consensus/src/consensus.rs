@@ -27,10 +27,9 @@ use crate::round_trip;
 use crate::status::{Member, Status};
 use crate::survey::{self, Survey};
 use crate::timing::Timing;
-use crate::version::Version;
 
 /// Longest text of etcd's metrics that is taken. With nine members it has some 150 KiB.
-const MAX_METRICS: u64 = 8 << 20;
+pub(crate) const MAX_METRICS: u64 = 8 << 20;
 
 /// Everything that a member is made of.
 pub struct Configuration {
@@ -200,15 +199,6 @@ impl Consensus {
     /// cheaper than a survey.
     pub async fn catch_up(&self, id: u64) -> Option<CatchUp> {
         survey::progress(&self.0).await?.of(id)
-    }
-
-    /// Whether the etcd of `member` answers at this moment: its version.
-    ///
-    /// # Errors
-    ///
-    /// When it does not answer within [`SURVEY_DEADLINE`](crate::SURVEY_DEADLINE), with the reason.
-    pub async fn probe(&self, member: &Member) -> Result<Version, BoxError> {
-        survey::probe(&self.0, member).await
     }
 
     /// Measures how long a packet takes to the machine at `address` and back, within `deadline`; `None` when it does not

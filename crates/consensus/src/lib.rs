@@ -96,7 +96,7 @@ pub use peer_url::{PEER_PORT, parse_peer_url, peer_url};
 pub use pki::{InvalidPeerPki, PeerPki, PeerPkiError};
 pub use raft_progress::CatchUp;
 pub use revocations::ReplaceRevocationsError;
-pub use set_aside::set_aside;
+pub use set_aside::{set_aside, set_aside_directories};
 pub use status::{Member, Phase, Status};
 pub use survey::{MAX_LAG, SURVEY_DEADLINE, Survey, SurveyedMember};
 pub use timing::{Pace, Timing};

@@ -13,7 +13,7 @@ use polis_supervisor::{Context, RunnableResult};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use crate::consensus::Inner;
+use crate::consensus::{Inner, MAX_METRICS};
 use crate::histogram::Histogram;
 use crate::status::Status;
 use crate::survey::{Survey, survey};
@@ -30,9 +30,6 @@ const ALONE_FOR: Duration = Duration::from_secs(30);
 
 /// Time between the restarts of two members that change their pace.
 const TURN: Duration = Duration::from_secs(5);
-
-/// Largest text of etcd's metrics.
-const MAX_METRICS: u64 = 8 << 20;
 
 /// etcd's histogram of the time that syncing its log takes.
 const SYNC: &str = "etcd_disk_wal_fsync_duration_seconds";

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use polis_fault::point;
-use polis_storage::{DIRECTORY_MODE, Disk, DiskError, DiskPath, Layout, Metadata, durable};
+use polis_storage::{DIRECTORY_MODE, DataEtcd, Disk, DiskError, DiskPath, Layout, Metadata, durable};
 
 /// How many removed members' data are kept, the newest. Each may be as large as the database's quota.
 const KEPT: usize = 2;
@@ -28,15 +28,14 @@ pub fn set_aside(disk: &Arc<dyn Disk>) -> Result<Option<PathBuf>, DiskError> {
     const SITE: &str = "etcd/set-aside";
     let etcd = Layout::new(Arc::clone(disk)).data.etcd;
     let (parent, data) = (etcd.directory.path(), etcd.data.path());
-    let numbered = |number: u64| parent.child(&format!("{PREFIX}{number}")).expect("the name is one that is allowed");
     let before = Before::find(&**disk, parent)?;
     let mut ours = before.directories;
     let mut moved = None;
     point(SITE, "begin");
     if matches!(disk.metadata(data)?, Some(Metadata::Directory { .. })) && !disk.list(data)?.is_empty() {
         let number = before.highest + 1;
-        disk.rename(data, &numbered(number))?;
-        moved = Some(disk.full_path(&numbered(number)));
+        disk.rename(data, &numbered(parent, number))?;
+        moved = Some(disk.full_path(&numbered(parent, number)));
         ours.push(number);
     }
     point(SITE, "renamed");
@@ -44,12 +43,31 @@ pub fn set_aside(disk: &Arc<dyn Disk>) -> Result<Option<PathBuf>, DiskError> {
     disk.sync_directory(SITE, parent)?;
     for number in &ours[..ours.len().saturating_sub(KEPT)] {
         // The emptied directory becomes the new one, so that none is left over.
-        disk.clear_directory(&numbered(*number))?;
-        disk.rename(&numbered(*number), data)?;
+        disk.clear_directory(&numbered(parent, *number))?;
+        disk.rename(&numbered(parent, *number), data)?;
     }
     point(SITE, "emptied");
     durable::create_directory(&**disk, SITE, data, DIRECTORY_MODE)?;
     Ok(moved)
+}
+
+/// The directories with data of removed members in them, the oldest first. What is merely called like one is not among them.
+/// Blocks.
+///
+/// # Errors
+///
+/// When the disk fails.
+pub fn set_aside_directories(disk: &dyn Disk, etcd: &DataEtcd) -> Result<Vec<DiskPath>, DiskError> {
+    let parent = etcd.directory.path();
+    if !matches!(disk.metadata(parent)?, Some(Metadata::Directory { .. })) {
+        return Ok(Vec::new());
+    }
+    let numbers = Before::find(disk, parent)?.directories;
+    Ok(numbers.into_iter().map(|number| numbered(parent, number)).collect())
+}
+
+fn numbered(parent: &DiskPath, number: u64) -> DiskPath {
+    parent.child(&format!("{PREFIX}{number}")).expect("the name is one that is allowed")
 }
 
 /// What was set aside before.
@@ -131,6 +149,11 @@ mod tests {
             assert_eq!(set_aside(&disk).unwrap(), Some(etcd.join(format!("removed-{number}"))));
             assert_eq!(std::fs::read_dir(etcd.join("data")).unwrap().count(), 0);
         }
+        let found = set_aside_directories(&*disk, &Layout::new(Arc::clone(&disk)).data.etcd).unwrap();
+        assert_eq!(
+            found,
+            ["removed-12", "removed-13"].map(|name| DiskPath::parse(&format!("data/etcd/{name}")).unwrap())
+        );
         for (number, expected) in [(10, None), (11, None), (12, Some("12")), (13, Some("13"))] {
             let directory = etcd.join(format!("removed-{number}"));
             assert_eq!(directory.exists(), expected.is_some(), "{number}");

@@ -98,7 +98,7 @@ pub(crate) async fn progress(inner: &Inner) -> Option<RaftProgress> {
 }
 
 /// Asks one member that is not this one.
-pub(crate) async fn probe(inner: &Inner, member: &Member) -> Result<Version, BoxError> {
+async fn probe(inner: &Inner, member: &Member) -> Result<Version, BoxError> {
     let identity_address = member.address.ok_or("its peer URL is not one that Polis has made")?;
     let address = inner.peers.borrow().get(&identity_address).copied();
     let address = address.ok_or("nobody has told where it is")?;

@@ -32,11 +32,11 @@ pub use self::claim::{ClaimError, Seen, claim};
 pub(crate) use self::follow::{Follow, alive};
 
 /// How often the leader gives a sign of life.
-pub const ALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const ALIVE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// After how long a silence the leader is taken to hang. Two signs of life may get lost or be late, as they are while etcd
-/// elects a new leader; a write is to succeed within 25 s after a leader was stopped (issue 3).
-pub const SILENCE: Duration = Duration::from_secs(15);
+/// elects a new leader; a write is to succeed within 25 s after a leader was stopped.
+const SILENCE: Duration = Duration::from_secs(15);
 
 const _: () = assert!(ALIVE_INTERVAL.as_nanos() * 3 <= SILENCE.as_nanos());
 

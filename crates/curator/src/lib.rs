@@ -32,7 +32,7 @@ mod watch;
 pub use birth::{Birth, BirthError, Cluster, PeerAuthority, create_cluster};
 pub use curator::{Curator, Settings};
 pub use heartbeat::{HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT, Heartbeats};
-pub use leadership::{ALIVE_INTERVAL, ClaimError, Leadership, LeadershipTiming, SILENCE, Seen, claim};
+pub use leadership::{ClaimError, Leadership, LeadershipTiming, Seen, claim};
 pub use state::{
     LeaderState, NodeRecord, NodeRecordError, RevocationChange, State, StateError, UPDATE_ATTEMPTS, Versioned,
 };

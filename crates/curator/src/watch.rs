@@ -22,6 +22,7 @@ mod tests;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use polis_consensus::Member;
 use polis_identity::{NodeId, PublicKey};
 use polis_proto::curator_state::{self, NodeEnrolment};
 
@@ -85,4 +86,17 @@ pub struct ConsensusMember {
     pub is_learner: bool,
     /// Whether its etcd has ever started.
     pub is_started: bool,
+}
+
+impl ConsensusMember {
+    /// The member on the node with this record.
+    pub(crate) fn of(member: &Member, record: &NodeRecord) -> Self {
+        Self {
+            node_id: record.id,
+            public_key: record.public_key,
+            addresses: record.address().into_iter().collect(),
+            is_learner: member.is_learner,
+            is_started: member.is_started,
+        }
+    }
 }

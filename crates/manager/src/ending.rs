@@ -9,9 +9,10 @@
 
 use std::sync::Arc;
 
+use polis_consensus::set_aside_directories;
 use polis_secret::Secret32;
 use polis_storage::journal::{Phase, TransitionError};
-use polis_storage::{Disk, DiskError, Journal, JournalError, JournalStore, Layout, durable};
+use polis_storage::{Disk, DiskError, DiskPath, Journal, JournalError, JournalStore, Layout, durable};
 use polis_supervisor::Context;
 
 use crate::bring_up::internal;
@@ -32,10 +33,6 @@ pub(crate) struct Orders {
     /// Whether the node is to stop.
     pub(crate) stop: bool,
 }
-
-/// Names of the directories of data that a consensus member has left behind when its role was taken: they hold the keys of the
-/// cluster.
-const SET_ASIDE: &str = "removed-";
 
 impl<C: ConsensusProvider> Inner<C> {
     /// Carries out what has been ordered, and returns when the node has failed or is being stopped. Returns at once when nothing has
@@ -154,16 +151,8 @@ pub(crate) fn is_erased(journal: &Journal) -> bool {
 
 /// Whether a node that has begun to erase its keys still has some.
 pub(crate) fn keys_are_left(layout: &Layout) -> Result<bool, DiskError> {
-    layout
-        .data
-        .node
-        .directory
-        .exists()
-        .and_then(|exists| Ok(exists && layout.data.node.directory.list()?.iter().any(|name| name == CREDENTIALS)))
+    layout.data.node.credentials.exists()
 }
-
-/// Name of the file with the credentials of the node.
-const CREDENTIALS: &str = "credentials";
 
 /// What stands where a key was.
 const fn no_key() -> Secret32 {
@@ -185,18 +174,24 @@ fn erase_journal(store: &JournalStore, reason: &str) -> Result<Option<Journal>, 
     Ok(Some(journal))
 }
 
-/// Removes the files with keys in them, the credentials of the node last.
+/// Removes the files with keys in them, and what its consensus member has left behind when it ended; the credentials of the node
+/// last.
 fn erase_files(layout: &Layout, disk: &Arc<dyn Disk>) -> Result<(), DiskError> {
     let (ephemeral, etcd, node) = (&layout.ephemeral.consensus, &layout.data.etcd, &layout.data.node);
     if ephemeral.directory.exists()? {
         ephemeral.peer_key.remove()?;
     }
     if etcd.directory.exists()? {
-        for name in etcd.directory.list()?.iter().filter(|name| name.starts_with(SET_ASIDE)) {
-            if let Ok(path) = etcd.directory.path().child(name) {
-                disk.clear_directory(&path)?;
-                durable::settle(&**disk, "erase/etcd/set-aside", &path)?;
-            }
+        let erase = |path: &DiskPath| {
+            disk.clear_directory(path)?;
+            durable::settle(&**disk, "erase/etcd/data", path)
+        };
+        // All of them hold the keys of the cluster. In this order none is missed that is being set aside meanwhile.
+        if etcd.data.exists()? {
+            erase(etcd.data.path())?;
+        }
+        for path in set_aside_directories(&**disk, etcd)? {
+            erase(&path)?;
         }
         etcd.credentials.remove("erase/etcd/credentials")?;
         etcd.joining.remove("erase/etcd/joining")?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use polis_consensus::{Consensus, KvError, Membership, NameError, Namespaced, Phase, Start, Transaction};
+use polis_consensus::{Consensus, KvError, NameError, Namespaced, Phase, Start, Transaction};
 use polis_curator::{ClusterStore, Creation, Entry, StoreError};
 use polis_roleserve::{ControlPlane, MemberSettings as ControlPlaneMember};
 use polis_supervisor::{BoxError, Context};
@@ -97,17 +97,5 @@ impl Manager<EtcdProvider> {
     /// When a name cannot be part of a namespace.
     pub fn consensus_kv(&self, module: &str, space: &str) -> Result<Option<Namespaced>, NameError> {
         self.consensus_member().map(|member| member.namespaced(&[module, space])).transpose()
-    }
-
-    /// All keys and values; only while the node runs and is a consensus member.
-    #[must_use]
-    pub fn consensus_kv_root(&self) -> Option<Namespaced> {
-        self.consensus_member().map(|member| member.kv_root())
-    }
-
-    /// Membership of the consensus cluster; only while the node runs and is a consensus member.
-    #[must_use]
-    pub fn consensus_cluster(&self) -> Option<Membership> {
-        self.consensus_member().map(|member| member.membership().clone())
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use polis_identity::ClusterId;
 use polis_parameters::ParametersError;
+use polis_storage::NewerFile;
 use polis_supervisor::BoxError;
 
 use crate::parameter_source::ParametersOrigin;
@@ -71,7 +72,8 @@ pub enum Failure {
     /// The cluster has removed the node.
     #[error(
         "removed from the cluster: {reason}. The journal records it, so this node does not come back by itself, and a later \
-         start changes nothing. To use the machine again, give it a new root directory"
+         start changes nothing. To use the machine again, give it a new root directory, or delete what is left of the node with \
+         `polis node reset --root DIR`"
     )]
     Removed {
         /// What the cluster said.
@@ -91,6 +93,9 @@ pub enum Failure {
         /// Node in the marker of the data directory.
         owner: String,
     },
+    /// A newer version of Polis has used this root, and may have meant by it what this build cannot know.
+    #[error("this root was used by a newer Polis than this one, which is {}", polis_version::text())]
+    NewerFile(#[source] NewerFile),
     /// A file cannot be used.
     #[error("the {what} {} cannot be used; nothing was changed", path.display())]
     File {
@@ -139,7 +144,8 @@ impl Failure {
     pub const fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Parameters { .. } => Some(
-                "`polis parameters bootstrap` makes a good file, and `polis parameters show FILE` tells what is in one",
+                "`polis parameters bootstrap` makes a good file for the first node of a cluster, `polis parameters register` for each \
+                 that follows, and `polis parameters show FILE` tells what is in one",
             ),
             Self::ParametersUnreadable { .. } => {
                 Some("check the path and its permissions; `polis parameters bootstrap` makes such a file")
@@ -156,6 +162,7 @@ impl Failure {
             | Self::ClusterNotOnThisBuild { .. }
             | Self::Removed { .. }
             | Self::DataWithoutJournal { .. }
+            | Self::NewerFile(_)
             | Self::Gone => None,
         }
     }

@@ -130,12 +130,6 @@ impl<C: ConsensusProvider> Manager<C> {
         if self.state() == State::Running { self.0.consensus.member() } else { None }
     }
 
-    /// The consensus member as soon as it is started, for showing how it fares.
-    #[must_use]
-    pub fn starting_member(&self) -> Option<C::Member> {
-        self.0.consensus.member()
-    }
-
     /// The cluster has removed the node, which has been proved. In whatever state the node is, its journal records that, and then
     /// it fails with this reason. Returns at once; may be called again, and the first reason stays.
     pub fn remove(&self, reason: impl Into<String>) {

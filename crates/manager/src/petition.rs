@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use polis_curator::SignedTombstone;
 use polis_identity::{AuthorityCertificate, NodeId, PublicKey};
-use polis_proto::curator_state;
+use polis_roleserve::Removal;
 use polis_supervisor::{Context, with_causes};
-use prost::Message as _;
 use tokio::time::sleep;
 
 use crate::cluster_access::{Admission, ApplicantLink, CallFailure, Commitment, Membership, Registration};
@@ -95,11 +93,14 @@ impl Petition {
                 Err(trouble) => return Judgement::Trouble(trouble),
             },
         };
-        match proof.map(|proof| self.read_tombstone(&proof)) {
-            Some(Ok(reason)) => return Judgement::Trouble(Trouble::Final(Failure::Removed { reason })),
-            Some(Err(error)) => {
-                tracing::warn!(error, "what is shown as the tombstone of this node is none; it is not believed");
+        match proof.map(|proof| Removal::proven_by(&proof, &self.authority, &self.node)) {
+            Some(Ok(removal)) => {
+                return Judgement::Trouble(Trouble::Final(Failure::Removed { reason: removal.to_string() }));
             }
+            Some(Err(no_proof)) => tracing::warn!(
+                reason = with_causes(&no_proof),
+                "what is shown as the tombstone of this node is none; it is not believed"
+            ),
             None => {}
         }
         otherwise.map_or(Judgement::Unknown, |curable| Judgement::Trouble(Trouble::Curable(curable)))
@@ -114,17 +115,6 @@ impl Petition {
                 Verdict::PerhapsDeleted { proof, .. } => Ok(proof),
             },
         }
-    }
-
-    /// Why the node was deleted, if this proves that it was.
-    fn read_tombstone(&self, bytes: &[u8]) -> Result<String, String> {
-        let wire = curator_state::SignedTombstone::decode(bytes).map_err(|error| with_causes(&error))?;
-        let signed = SignedTombstone::verify(wire, &self.authority).map_err(|error| with_causes(&error))?;
-        let tombstone = signed.tombstone();
-        if tombstone.public_key != self.node {
-            return Err(format!("it is that of {}", tombstone.node_id()));
-        }
-        Ok(if tombstone.reason.is_empty() { "it was deleted".to_owned() } else { tombstone.reason.clone() })
     }
 
     fn parties(&self) -> Parties {

@@ -40,6 +40,9 @@ pub async fn preflight(
             Err(error) => return only_final(error),
         }
     }
+    if let Some(newer) = layout.newer_file() {
+        return Err(Failure::NewerFile(newer));
+    }
     decide(journal.clone(), || parameters.read())?;
     let path = layout.data.directory.full_path();
     let fault = match data.prepare(&ProgressSender::default()).await {

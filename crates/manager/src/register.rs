@@ -110,7 +110,7 @@ impl<C: ConsensusProvider> Inner<C> {
                 let commitment = Commitment { cluster_unlock_key: None, storage_security };
                 let (cluster, leader) = self.commit(context, &petition, register, &registration, &commitment).await?;
                 // Whoever has the credentials knows where to ask.
-                self.store_directory(context, register, leader).await?;
+                self.store_directory(context, register, leader, &petition.node).await?;
                 self.store_credentials(context, &node_key, &cluster).await?;
                 cluster
             }
@@ -166,9 +166,16 @@ impl<C: ConsensusProvider> Inner<C> {
     }
 
     /// Stores where nodes of the cluster are, as far as it is known from what the node was given and from who has let it in, so that
-    /// it finds them again. A directory that is there already stays.
-    async fn store_directory(&self, context: &Context, register: &Register, leader: Leader) -> Result<(), Ended> {
-        let (disk, nodes) = (self.settings.disk.clone(), known_nodes(register, leader));
+    /// it finds them again; and the node itself, without which there is no directory (window W11). One that is there already stays.
+    async fn store_directory(
+        &self,
+        context: &Context,
+        register: &Register,
+        leader: Leader,
+        own: &PublicKey,
+    ) -> Result<(), Ended> {
+        let own = (NodeId::of(own), *self.settings.address.borrow());
+        let (disk, nodes) = (self.settings.disk.clone(), known_nodes(register, leader, own));
         self.on_disk(context, move || match store_first_directory(&disk, nodes.clone()) {
             // A damaged one is mended by whoever keeps it.
             Err(error) if error.disk_error().is_none() => Ok(()),
@@ -207,12 +214,18 @@ fn with_authority(mut journal: Journal, register: &Register) -> Journal {
     journal
 }
 
-/// The nodes of the cluster that are known when a node has become a member, and where they are.
-fn known_nodes(register: &Register, (leader, address): Leader) -> BTreeMap<NodeId, Vec<IpAddr>> {
+/// The nodes of the cluster that are known when a node has become a member, `own` among them, and where they are.
+fn known_nodes(
+    register: &Register,
+    (leader, address): Leader,
+    (own, own_address): (NodeId, Option<IpAddr>),
+) -> BTreeMap<NodeId, Vec<IpAddr>> {
     let mut nodes: BTreeMap<NodeId, Vec<IpAddr>> = BTreeMap::new();
     for KnownNode { id, addresses } in &register.known {
         nodes.entry(*id).or_default().extend(addresses);
     }
+    // What it was given may be older than what it knows of itself.
+    nodes.insert(own, own_address.into_iter().collect());
     let at = nodes.entry(leader).or_default();
     at.retain(|known| *known != address);
     at.insert(0, address);
@@ -300,18 +313,28 @@ mod tests {
     }
 
     #[test]
-    fn who_was_named_and_who_leads_is_known() {
+    fn who_was_named_who_leads_and_the_node_itself_are_known() {
         let mut register = register(&CertificateAuthority::generate("a test"));
         let addresses =
             |addresses: &[&str]| addresses.iter().map(|address| address.parse().unwrap()).collect::<Vec<_>>();
         let (id, _) = leader();
-        assert_eq!(known_nodes(&register, leader()), BTreeMap::from([(id, addresses(&["192.0.2.9"]))]));
+        let own = NodeId::of(&NodeKey::generate().public());
+        let itself = (own, Some("192.0.2.8".parse().unwrap()));
+        let expect = BTreeMap::from([(id, addresses(&["192.0.2.9"])), (own, addresses(&["192.0.2.8"]))]);
+        assert_eq!(known_nodes(&register, leader(), itself), expect);
+        // It is there also when it has no address at the moment.
+        assert_eq!(known_nodes(&register, leader(), (own, None)).get(&own), Some(&Vec::new()));
 
         let other = NodeId::of(&NodeKey::generate().public());
         let known = |id, given: &[&str]| KnownNode { id, addresses: addresses(given) };
-        register.known = vec![known(other, &["192.0.2.1"]), known(id, &["192.0.2.2", "192.0.2.9"])];
-        let expect = BTreeMap::from([(other, addresses(&["192.0.2.1"])), (id, addresses(&["192.0.2.9", "192.0.2.2"]))]);
-        assert_eq!(known_nodes(&register, leader()), expect);
+        register.known =
+            vec![known(other, &["192.0.2.1"]), known(id, &["192.0.2.2", "192.0.2.9"]), known(own, &["192.0.2.7"])];
+        let expect = BTreeMap::from([
+            (other, addresses(&["192.0.2.1"])),
+            (id, addresses(&["192.0.2.9", "192.0.2.2"])),
+            (own, addresses(&["192.0.2.8"])),
+        ]);
+        assert_eq!(known_nodes(&register, leader(), itself), expect);
     }
 
     #[test]

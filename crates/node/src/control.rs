@@ -101,7 +101,9 @@ impl Client {
     async fn tell_status(&mut self, protocol: Protocol, follow: bool) -> std::io::Result<()> {
         let mut status = self.handlers.status.clone();
         loop {
-            let now = status.borrow_and_update().clone();
+            status.mark_unchanged();
+            // What was published does not have the last heartbeat, as nobody is told of each.
+            let now = self.handlers.measures.sources.now();
             match protocol {
                 Protocol::Bare => self.send(&now, MAX_LINE_LENGTH).await?,
                 Protocol::Enveloped => self.send(&Answer::Answer(now), MAX_LINE_LENGTH).await?,

@@ -2,15 +2,17 @@
 
 use polis_manager::{EtcdProvider, Manager};
 use polis_proto::curator_state::DecommissionPhase;
-use polis_roleserve::RoleServe;
+use polis_roleserve::{ControlPlane, Removal, RoleServe};
 use polis_supervisor::{Context, RunnableResult, with_causes};
-
-/// Why a node that is decommissioned has no keys any more, for people.
-const DECOMMISSIONED: &str = "it was decommissioned";
 
 /// Does what the cluster asks of a node that it lets go: a runnable. One that was deleted stops, also in the middle of
 /// being decommissioned. One that is decommissioned says so, erases its keys, reports that, and stops (metropolis.md K2).
-pub(crate) async fn keep(context: Context, manager: Manager<EtcdProvider>, role_serve: RoleServe) -> RunnableResult {
+pub(crate) async fn keep(
+    context: Context,
+    manager: Manager<EtcdProvider>,
+    role_serve: RoleServe,
+    control_plane: ControlPlane,
+) -> RunnableResult {
     context.healthy();
     let (mut removed, mut decommission) = (role_serve.removed(), role_serve.decommission());
     let removal = async {
@@ -29,7 +31,11 @@ pub(crate) async fn keep(context: Context, manager: Manager<EtcdProvider>, role_
         }
         tracing::warn!("the cluster has decommissioned this node: its keys are erased, and then it stops for good");
         report(&role_serve, DecommissionPhase::CleaningUp).await;
-        manager.erase_keys(DECOMMISSIONED).await;
+        // Its role was taken before, but it may still be on its way out, and what it leaves behind holds the cluster's keys.
+        if control_plane.member().wait_for(Option::is_none).await.is_err() {
+            return;
+        }
+        manager.erase_keys(Removal::Decommissioned.to_string()).await;
         // With this, the removal above follows.
         report(&role_serve, DecommissionPhase::Decommissioned).await;
     };

@@ -13,6 +13,7 @@
 mod condition_log;
 mod console;
 mod control;
+mod core_files;
 mod descriptors;
 mod farewell;
 mod files;

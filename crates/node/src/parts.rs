@@ -171,8 +171,8 @@ impl Parts {
         context.run("control-plane", control_plane.runnable())?;
         context.run("roles", role_serve.runnable())?;
         context.run("farewell", {
-            let (manager, role_serve) = (manager.clone(), role_serve.clone());
-            move |context| farewell::keep(context, manager.clone(), role_serve.clone())
+            let (manager, role_serve, control_plane) = (manager.clone(), role_serve.clone(), control_plane.clone());
+            move |context| farewell::keep(context, manager.clone(), role_serve.clone(), control_plane.clone())
         })?;
         context.run("management", {
             let parts = self.clone();
@@ -191,7 +191,9 @@ impl Parts {
     async fn serve_management(self, context: Context) -> RunnableResult {
         context.healthy();
         let settings = self.server_settings(&context, "node management").await?;
-        let management = Management { log_tree: self.log_tree, status: self.status.subscribe(), power: self.power };
+        let sources = self.sources.clone();
+        let status = Arc::new(move || sources.now());
+        let management = Management { log_tree: self.log_tree, status, power: self.power };
         let routes = management.routes(&context);
         serve_at(&context, self.sources.address, MANAGEMENT, |listener| {
             serve(context.clone(), listener, settings.clone(), routes.clone())
@@ -235,11 +237,8 @@ impl Parts {
 
 /// The version that this node reports to its cluster.
 fn version() -> Version {
-    let number = |text: &str| text.parse().unwrap_or_default();
-    let release = Release {
-        major: number(env!("CARGO_PKG_VERSION_MAJOR")),
-        minor: number(env!("CARGO_PKG_VERSION_MINOR")),
-        patch: number(env!("CARGO_PKG_VERSION_PATCH")),
-    };
+    let polis_version::Version { major, minor, patch } = polis_version::version();
+    let number = |number: u32| number.into();
+    let release = Release { major: number(major), minor: number(minor), patch: number(patch) };
     Version { release: Some(release), git_information: None }
 }

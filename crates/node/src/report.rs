@@ -27,7 +27,7 @@ pub(crate) async fn report(measures: &Measures) -> Report {
     let Snapshot { status, runnables, member, process, .. } = snapshot;
     Report {
         made: Timestamp::now(),
-        version: env!("CARGO_PKG_VERSION").into(),
+        version: polis_version::text().into(),
         status,
         process: process_report(&process),
         runnables: runnables.iter().map(runnable).collect(),

@@ -13,7 +13,6 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::console::Console;
-use crate::descriptors;
 use crate::metrics::Deaths;
 use crate::options::Options;
 use crate::parts::{Given, Parts};
@@ -21,6 +20,7 @@ use crate::power::{End, Power};
 use crate::restart::CommandLine;
 use crate::run_error::RunError;
 use crate::service_manager::ServiceManager;
+use crate::{core_files, descriptors};
 
 /// Threads that run the node. The work is waiting for disks, etcd and the network; a second thread is there so that one
 /// that is busy does not keep the others from answering.
@@ -40,6 +40,7 @@ pub fn run(options: Options) -> Result<(), RunError> {
     // What the node and etcd make is for their user alone, whatever whoever starts them wants of new files: with a narrower
     // mask the node could not read what it has written.
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
+    core_files::forbid();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKER_THREADS).enable_all().build();
     let runtime = runtime.map_err(RunError::Runtime)?;
     let end = runtime.block_on(node(options))?;

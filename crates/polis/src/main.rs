@@ -18,15 +18,15 @@ fn main() -> ExitCode {
                 polis_cli::show_error(&error, error.hint(), exit)
             }
         },
-        Invocation::Command(command) => polis_cli::run(command),
+        Invocation::Command(command) => polis_cli::run(command, &polis_node::FilesOnDisk),
     }
 }
 
 fn node_options(options: NodeRunOptions) -> polis_node::Options {
-    let NodeRunOptions { root, parameters, address, etcd, etcd_unsafe_version, log } = options;
+    let NodeRunOptions { root, parameters, address, etcd, etcd_unsafe_version, peers, log } = options;
     let log = match log {
         LogFormat::Console => polis_node::LogFormat::Console,
         LogFormat::Json => polis_node::LogFormat::Json,
     };
-    polis_node::Options { root, parameters, address, etcd, etcd_unsafe_version, log }
+    polis_node::Options { root, parameters, address, etcd, etcd_unsafe_version, peers, log }
 }

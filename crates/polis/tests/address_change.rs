@@ -25,7 +25,7 @@ fn a_node_that_is_started_at_another_address_is_the_same_member() {
         let disk = checks::on_disk(&host.root());
         let other = TestAddress::claim();
         assert_ne!(other.ip, host.ip());
-        host.address = other;
+        host.move_to(other);
         node = host.start(&parameters);
         let status = node.wait_state(NodeState::Running);
         assert_eq!(status.address, Some(host.ip().to_string()));
@@ -35,6 +35,7 @@ fn a_node_that_is_started_at_another_address_is_the_same_member() {
         let who = |status: &polis_control::Status| (status.node_id.clone(), status.cluster_id.clone());
         assert_eq!(who(&status), who(&first));
         assert_eq!(status.consensus.as_ref().unwrap().member_id, first.consensus.as_ref().unwrap().member_id);
+        checks::leads(&host.root(), &node.wait_contact());
         (before, members) = (status, content.members);
     }
     assert!(node.stop().success());

@@ -7,16 +7,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use polis_control::{NodeState, Status};
-use polis_testkit::Host;
-use polis_testkit::checks::{self, OnDisk};
+use polis_testkit::checks::{self, OnDisk, Phase};
+use polis_testkit::confined::{Namespace, in_namespace};
 use polis_testkit::refusal::{Says, has_condition, refused};
 use polis_testkit::store::Content;
+use polis_testkit::{Host, processes};
 use serde_json::{Value, json};
 
 /// What a node does with a file.
 enum Does {
     /// It makes a cluster of its own.
     Bootstraps(Bootstrap),
+    /// It asks this cluster for admission at this endpoint, for as long as nobody answers there.
+    Registers { cluster: &'static str, endpoint: &'static str },
     /// It ends, because this part of its message says what this build cannot do.
     RefusesByName(&'static str),
     /// It ends, because this field has this fault.
@@ -62,7 +65,7 @@ const FILES: &[(&str, Does)] = &[
     ("bootstrap-defaults.pb", Does::RefusesByName(ENCRYPTION)),
     ("bootstrap-authenticated-no-tpm.pb", Does::RefusesByName(ENCRYPTION)),
     ("bootstrap-authenticated-tpm.pb", Does::RefusesByName(ENCRYPTION)),
-    ("register.pb", Does::RefusesByName("not on this build: registering with an existing cluster")),
+    ("register.pb", Does::Registers { cluster: "650a3d578883beb330db641fcf5ce5f1", endpoint: "192.0.2.10:7835" }),
     (
         "bad-labels.pb",
         Does::Bootstraps(Bootstrap {
@@ -150,7 +153,45 @@ fn what_this_build_cannot_do_is_refused_by_name() {
         assert!(!host.root().exists(), "{name}");
         done += 1;
     }
-    assert_eq!(done, 4);
+    assert_eq!(done, 3);
+}
+
+#[test]
+fn a_file_for_registration_makes_a_node_that_asks_until_it_is_answered() {
+    let mut done = 0;
+    for (name, does) in FILES {
+        let Does::Registers { cluster, endpoint } = does else { continue };
+        let (host, parameters) = host(name);
+        let given = fs::read(&parameters).unwrap();
+        // In a network without anybody else; the second start finds the intent of the first.
+        let mut before = OnDisk::default();
+        for _ in 0..2 {
+            let command = in_namespace(Namespace::Network, "ip link set lo up", &[], command(&host, &parameters));
+            let mut node = host.spawn(command);
+            let status = node.wait_condition("cluster-unreachable");
+            let says = Says {
+                what: "cannot be reached",
+                place: Path::new(endpoint),
+                why: "Network is unreachable",
+                next: "see whether one of these is a running node of the cluster",
+            };
+            has_condition(&status, "cluster-unreachable", says);
+            assert_eq!(status.state, NodeState::Registering);
+            assert_eq!(status.cluster_id.as_deref(), Some(*cluster));
+            assert!(node.stop().success());
+            processes::wait_until_gone(&host.root()).unwrap_or_else(|left| panic!("{left}"));
+            let now = checks::on_disk(&host.root());
+            assert_eq!(now.node_id, status.node_id);
+            // Nobody has let it in yet, so nothing was formatted.
+            assert_eq!(now.phase, Some(Phase::Formattable));
+            assert!(!host.root().join("data").exists());
+            assert!(before == OnDisk::default() || before == now, "{before:?} and {now:?}");
+            before = now;
+        }
+        assert_eq!(fs::read(&parameters).unwrap(), given);
+        done += 1;
+    }
+    assert_eq!(done, 1);
 }
 
 #[test]

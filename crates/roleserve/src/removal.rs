@@ -17,30 +17,39 @@ pub enum Removal {
     Decommissioned,
 }
 
-/// A tombstone that was shown to this node proves nothing about it.
+/// A tombstone that was shown to a node proves nothing about it.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NoProof {
+pub enum NoProof {
+    /// It is no tombstone.
     #[error("it cannot be read")]
     Unreadable(#[from] prost::DecodeError),
+    /// The cluster's CA has not signed it.
     #[error("it is not to be believed")]
     Invalid(#[from] InvalidStatement),
+    /// It is that of another node.
     #[error("it is about the node with the public key {0}")]
     OtherNode(PublicKey),
 }
 
-/// Judges a serialized `SignedTombstone` that was shown to the node with `own` as its key.
-pub(crate) fn judge(
-    signed_tombstone: &[u8],
-    authority: &AuthorityCertificate,
-    own: &PublicKey,
-) -> Result<Removal, NoProof> {
-    let wire = curator_state::SignedTombstone::decode(signed_tombstone)?;
-    let signed = SignedTombstone::verify(wire, authority)?;
-    let tombstone = signed.tombstone();
-    if tombstone.public_key != *own {
-        return Err(NoProof::OtherNode(tombstone.public_key));
+impl Removal {
+    /// What a serialized `SignedTombstone` proves that was shown to the node with `own` as its key.
+    ///
+    /// # Errors
+    ///
+    /// When it proves nothing about this node.
+    pub fn proven_by(
+        signed_tombstone: &[u8],
+        authority: &AuthorityCertificate,
+        own: &PublicKey,
+    ) -> Result<Self, NoProof> {
+        let wire = curator_state::SignedTombstone::decode(signed_tombstone)?;
+        let signed = SignedTombstone::verify(wire, authority)?;
+        let tombstone = signed.tombstone();
+        if tombstone.public_key != *own {
+            return Err(NoProof::OtherNode(tombstone.public_key));
+        }
+        Ok(Self::Deleted { reason: tombstone.reason.clone() })
     }
-    Ok(Removal::Deleted { reason: tombstone.reason.clone() })
 }
 
 impl std::fmt::Display for Removal {
@@ -68,7 +77,7 @@ mod tests {
             let cluster_id = authority.certificate().cluster_id();
             Tombstone { cluster_id, public_key: key, reason: "sold".to_owned() }.sign(authority).encode()
         };
-        let judge = |bytes: &[u8]| judge(bytes, authority.certificate(), &own);
+        let judge = |bytes: &[u8]| Removal::proven_by(bytes, authority.certificate(), &own);
 
         let removal = judge(&signed(&authority, own)).unwrap();
         assert_eq!(removal, Removal::Deleted { reason: "sold".to_owned() });

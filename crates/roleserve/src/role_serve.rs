@@ -104,12 +104,6 @@ impl RoleServe {
     pub fn members(&self) -> watch::Receiver<Option<Arc<SignedMemberList>>> {
         self.0.members.subscribe()
     }
-
-    /// The boot id that the node reports.
-    #[must_use]
-    pub fn boot_id(&self) -> [u8; 16] {
-        self.0.boot_id
-    }
 }
 
 fn start(context: &Context, shared: &Arc<Shared>) -> RunnableResult {
@@ -123,7 +117,7 @@ fn start(context: &Context, shared: &Arc<Shared>) -> RunnableResult {
     run!("announcements", announcements::run);
     run!("client", workers::client::run);
     run!("contact", workers::no_contact::run);
-    run!("heartbeat", workers::heartbeat);
+    run!("heartbeat", workers::heartbeat::run);
     run!("locate", workers::locate::run);
     run!("member", workers::member::run);
     run!("nodes", workers::nodes::run);

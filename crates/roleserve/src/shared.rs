@@ -26,7 +26,7 @@ use crate::contact::Contact;
 use crate::control_plane::ControlPlane;
 use crate::identity::Identity;
 use crate::kept::Kept;
-use crate::removal::{Removal, judge};
+use crate::removal::Removal;
 
 /// Name of the condition that is raised while the cluster does not know this node.
 pub const UNKNOWN_TO_CLUSTER: &str = "unknown-to-cluster";
@@ -183,7 +183,7 @@ impl Shared {
 
     /// A tombstone was shown to this node.
     pub(crate) fn take_tombstone(&self, identity: &Identity, signed_tombstone: &[u8]) {
-        match judge(signed_tombstone, &identity.authority, &identity.public_key()) {
+        match Removal::proven_by(signed_tombstone, &identity.authority, &identity.public_key()) {
             Ok(removal) => self.take_removal(removal),
             Err(no_proof) => {
                 tracing::warn!(

@@ -43,17 +43,20 @@ pub(crate) fn is_mutating(method: &Method) -> bool {
 /// with this path is served does not matter: what the table does not have is not called.
 pub(crate) fn method(path: &str) -> Result<&'static Method, Status> {
     polis_proto::authorization::of(path).ok_or_else(|| {
-        Status::unimplemented("this node has no such method; it may be of another version than the caller")
+        let version = polis_version::text();
+        Status::unimplemented(format!(
+            "this node runs Polis {version}, which has no such method; is the caller of another version?"
+        ))
     })
 }
 
-/// Whether the cluster still stands by the certificate.
+/// Whether the cluster still stands by the certificate, and whose it is then.
 ///
 /// # Errors
 ///
 /// UNAUTHENTICATED with the reason if the certificate was never believed, is revoked, or its node was removed; for a removed node with
 /// the proof as detail.
-pub(crate) fn stands(judgement: &Judgement, trust: &Trust) -> Result<(), Status> {
+pub(crate) fn stands<'judgement>(judgement: &'judgement Judgement, trust: &Trust) -> Result<&'judgement Peer, Status> {
     let (peer, serial_number) = match judgement {
         Judgement::Believed { peer, serial_number } => (peer, serial_number.as_ref()),
         Judgement::NotBelieved(reason) => {
@@ -71,7 +74,7 @@ pub(crate) fn stands(judgement: &Judgement, trust: &Trust) -> Result<(), Status>
     if serial_number.is_some_and(is_revoked) {
         return Err(Status::unauthenticated(format!("the certificate of the {peer} is revoked")));
     }
-    Ok(())
+    Ok(peer)
 }
 
 /// Whether this peer may call this method now.
@@ -81,10 +84,7 @@ pub(crate) fn stands(judgement: &Judgement, trust: &Trust) -> Result<(), Status>
 /// See [`stands`]; UNAUTHENTICATED for a stranger, PERMISSION_DENIED for one whom the cluster knows, UNAVAILABLE for a node while
 /// nobody knows whether the cluster still stands by it.
 pub(crate) fn authorize(method: &Method, judgement: &Judgement, trust: &Trust) -> Result<(), Status> {
-    stands(judgement, trust)?;
-    let Judgement::Believed { peer, .. } = judgement else {
-        return Err(Status::unauthenticated("the client certificate is refused"));
-    };
+    let peer = stands(judgement, trust)?;
     let needed = match method.authorization {
         Authorization::AllowUnauthenticated => return Ok(()),
         Authorization::Need(needed) => needed,

@@ -27,7 +27,7 @@ const CHECKSUM_LENGTH: usize = 32;
 pub struct Format {
     /// Eight ASCII letters at the start of each file.
     pub magic: [u8; MAGIC_LENGTH],
-    /// The one version that this build reads and writes.
+    /// The version that this build reads and writes.
     pub version: u32,
     /// Longest payload in bytes.
     pub payload_limit: usize,
@@ -45,6 +45,12 @@ pub struct Envelope {
 }
 
 impl Format {
+    /// The version that is written, which is also the highest that is read: [`Format::version`], and more in a build that a test has
+    /// raised ([`polis_version::raise`]). That one reads what lies between, as a newer build does.
+    fn newest(&self) -> u32 {
+        self.version + polis_version::raise()
+    }
+
     /// Longest file of this format in bytes.
     #[must_use]
     pub const fn file_limit(&self) -> usize {
@@ -64,7 +70,7 @@ impl Format {
         }
         let mut bytes = Zeroizing::new(Vec::with_capacity(HEADER_LENGTH + payload.len() + CHECKSUM_LENGTH));
         bytes.extend_from_slice(&self.magic);
-        bytes.extend_from_slice(&self.version.to_be_bytes());
+        bytes.extend_from_slice(&self.newest().to_be_bytes());
         bytes.extend_from_slice(&kind.to_be_bytes());
         bytes.extend_from_slice(&generation.to_be_bytes());
         bytes.extend_from_slice(&length.to_be_bytes());
@@ -96,10 +102,10 @@ impl Format {
         }
         let mut rest = content.get(MAGIC_LENGTH..).unwrap_or_default();
         let version = take(&mut rest).map(u32::from_be_bytes).ok_or(damaged("it is too short"))?;
-        if version > self.version {
-            return Err(DecodeError::FutureVersion { found: version, known: self.version });
+        if version > self.newest() {
+            return Err(DecodeError::FutureVersion { found: version, known: self.newest() });
         }
-        if version != self.version {
+        if version < self.version {
             return Err(damaged("its version never existed"));
         }
         let (Some(kind), Some(generation), Some(length)) = (take(&mut rest), take(&mut rest), take(&mut rest)) else {

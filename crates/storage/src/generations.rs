@@ -14,6 +14,7 @@ use zeroize::Zeroizing;
 use crate::disk::{Disk, DiskError, FILE_MODE, read_if_present};
 use crate::durable;
 use crate::envelope::{DecodeError, EncodeError, Envelope, Format};
+use crate::newer::NewerFile;
 use crate::path::DiskPath;
 
 /// A pair of files with envelopes of one format; what the payload means is the business of the layer above.
@@ -136,6 +137,11 @@ impl Generations {
             .map_err(|source| GenerationsError::TooLong { path: self.full_path(slot), source })?;
         durable::write(&*self.disk, site, &self.slots[slot], FILE_MODE, &bytes)?;
         Ok(generation)
+    }
+
+    /// The first of the two files that a newer Polis has written; what else may be wrong with them is not looked at.
+    pub(crate) fn newer(&self) -> Option<NewerFile> {
+        self.slots.iter().find_map(|slot| NewerFile::look(&*self.disk, slot, &self.format))
     }
 
     /// Removes both files, whatever is in them: for a value that its owner can make anew, when neither can be used. When

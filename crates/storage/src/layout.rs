@@ -26,6 +26,7 @@ use std::sync::Arc;
 use crate::disk::{Disk, DiskError};
 use crate::generations::Generations;
 use crate::journal::{JournalStore, Seal};
+use crate::newer::NewerFile;
 use crate::path::DiskPath;
 use crate::placement::{Directory, EphemeralFile, Placement, PlacementError, PlainFile};
 use crate::records::{
@@ -223,6 +224,37 @@ impl Layout {
     #[must_use]
     pub fn journal_store(&self, seal: Arc<dyn Seal>) -> JournalStore {
         JournalStore::new(self.esp.polis.journal.clone(), seal)
+    }
+
+    /// The first file that a newer Polis has written: then this build has to leave everything alone. Changes nothing.
+    #[must_use]
+    pub fn newer_file(&self) -> Option<NewerFile> {
+        // Taken apart, so that nobody adds a file without deciding.
+        let Self { directory: _, esp, data, ephemeral: _, last_state: _ } = self;
+        let Esp { directory: _, polis } = esp;
+        let EspPolis {
+            directory: _,
+            journal,
+            cluster_directory,
+            operator_peers,
+            signed_members,
+            announced,
+            parameters: _,
+        } = polis;
+        let Data { directory: _, partition, etcd, node } = data;
+        let DataEtcd { directory: _, data: _, credentials: peer_credentials, joining } = etcd;
+        let DataNode { directory: _, credentials, roles, revocations } = node;
+        (journal.newer())
+            .or_else(|| cluster_directory.newer())
+            .or_else(|| operator_peers.newer())
+            .or_else(|| signed_members.newer())
+            .or_else(|| announced.newer())
+            .or_else(|| partition.newer())
+            .or_else(|| peer_credentials.newer())
+            .or_else(|| joining.newer())
+            .or_else(|| credentials.newer())
+            .or_else(|| roles.newer())
+            .or_else(|| revocations.newer())
     }
 
     /// What each start does before it writes anything: empties `ephemeral`, makes `esp/polis` durably, and sweeps stale

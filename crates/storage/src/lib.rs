@@ -26,6 +26,7 @@ mod generations;
 mod host;
 pub mod journal;
 mod layout;
+mod newer;
 mod path;
 mod placement;
 mod record;
@@ -41,6 +42,7 @@ pub use generations::{Generations, GenerationsError, Loaded, SlotFault, SlotProb
 pub use host::HostDisk;
 pub use journal::{Journal, JournalError, JournalStore};
 pub use layout::{Data, DataEtcd, DataNode, Ephemeral, EphemeralConsensus, Esp, EspPolis, Layout};
+pub use newer::NewerFile;
 pub use path::{DiskPath, InvalidName, NAME_LIMIT};
 pub use placement::{Directory, EphemeralFile, PlainFile};
 pub use record::{InvalidRecord, Record};

@@ -9,6 +9,7 @@ use zeroize::Zeroizing;
 use crate::disk::{Disk, DiskError, FILE_MODE, read_if_present};
 use crate::durable;
 use crate::envelope::{DecodeError, EncodeError};
+use crate::newer::NewerFile;
 use crate::path::DiskPath;
 use crate::record::{InvalidRecord, Record};
 
@@ -36,6 +37,15 @@ impl<T: Record> Stored<T> {
     #[must_use]
     pub fn full_path(&self) -> PathBuf {
         self.disk.full_path(&self.path)
+    }
+
+    /// Whether there is a file, whatever is in it.
+    ///
+    /// # Errors
+    ///
+    /// When the disk fails.
+    pub fn exists(&self) -> Result<bool, DiskError> {
+        Ok(self.disk.metadata(&self.path)?.is_some())
     }
 
     /// Reads the record; none if there is no file. What is returned is durable.
@@ -66,6 +76,11 @@ impl<T: Record> Stored<T> {
         let record = T::from_payload(&envelope.payload)
             .map_err(|source| LoadError::Invalid { path: self.full_path(), source })?;
         Ok(Some(record))
+    }
+
+    /// Whether a newer Polis has written the file; what else may be wrong with it is not looked at.
+    pub(crate) fn newer(&self) -> Option<NewerFile> {
+        NewerFile::look(&*self.disk, &self.path, &T::FORMAT)
     }
 
     /// Replaces the file. When this returns, `record` is durable. `site` names the caller for fault points.

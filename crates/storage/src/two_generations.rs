@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::disk::{Disk, DiskError};
 use crate::generations::{Generations, GenerationsError, Loaded};
+use crate::newer::NewerFile;
 use crate::path::{DiskPath, InvalidName};
 use crate::record::{InvalidRecord, Record};
 
@@ -70,6 +71,11 @@ impl<T: Record> TwoGenerations<T> {
         }
         self.files.store(0, &payload, site)?;
         Ok(())
+    }
+
+    /// As [`Generations::newer`].
+    pub(crate) fn newer(&self) -> Option<NewerFile> {
+        self.files.newer()
     }
 
     /// Removes both files, whatever is in them: for a record that its owner can make anew, when neither can be used.

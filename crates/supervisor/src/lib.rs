@@ -29,7 +29,7 @@
 //! * **Death.** Every other way to return is death: an error, `Ok` without Done, a panic anywhere in it (also in its
 //!   tasks, its blocking closures, its output functions, or while its future is made or dropped). Message, place and
 //!   causes are logged under its name and kept as its last error. Ok or [`Cancelled`] after its context was cancelled is
-//!   no death.
+//!   no death, and neither is [`BeginAnew`], with which a runnable asks for its next life.
 //! * **Groups.** When a member dies, all members are cancelled with everything below them. When nothing of them runs any
 //!   more and the backoff of the one that died is over, all are started, in one step. A parent never hears of it.
 //! * **Backoff.** Grows with every death; reset when a runnable has stayed healthy for longer than its backoff. There
@@ -77,7 +77,7 @@ pub use crate::process::{
 };
 pub use crate::report::{Metrics, NodeReport, State, Transition};
 pub use crate::runnable::{
-    BoxError, Cancelled, Runnable, RunnableResult, SharedRunnable, is_cancellation, runnable, with_causes,
+    BeginAnew, BoxError, Cancelled, Runnable, RunnableResult, SharedRunnable, is_cancellation, runnable, with_causes,
 };
 pub use crate::settings::Settings;
 pub use crate::supervisor::{Builder, Observer, ROOT_NAME, StillRunning, Supervisor};

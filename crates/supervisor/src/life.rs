@@ -14,7 +14,7 @@ use tracing::Instrument;
 use crate::context::Context;
 use crate::core::{self, Outcome};
 use crate::panics::{self, Panic};
-use crate::runnable::{Runnable, RunnableResult, SharedRunnable, is_cancellation, with_causes};
+use crate::runnable::{Runnable, RunnableResult, SharedRunnable, is_cancellation, is_new_beginning, with_causes};
 use crate::shared::Shared;
 
 thread_local! {
@@ -125,6 +125,9 @@ impl Life {
                 Ok(Outcome::Cancelled) => {
                     life.fail("a task returned the error of a cancelled context, but nothing was cancelled".into());
                 }
+                Ok(Outcome::Anew) => {
+                    life.fail("a task asked for another life, which only the runnable itself can do".into());
+                }
                 Ok(Outcome::Failed(error)) => life.fail(error),
                 Err(panic) => life.fail(panic.to_string()),
             }
@@ -160,6 +163,7 @@ fn outcome(result: RunnableResult) -> Outcome {
     match result {
         Ok(()) => Outcome::Finished,
         Err(error) if is_cancellation(&*error) => Outcome::Cancelled,
+        Err(error) if is_new_beginning(&*error) => Outcome::Anew,
         // Formatting is code of the runnable too.
         Err(error) => match panics::catch(|| with_causes(&*error)) {
             Ok(text) => Outcome::Failed(text),

@@ -16,7 +16,7 @@ pub enum State {
     Dead,
     /// It signalled Done and returned without an error. Its children go on.
     Done,
-    /// It returned because its context was cancelled.
+    /// It returned because its context was cancelled, or asked for its next life ([`BeginAnew`](crate::BeginAnew)).
     Canceled,
 }
 

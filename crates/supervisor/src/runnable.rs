@@ -71,14 +71,30 @@ where
 #[error("the context was cancelled")]
 pub struct Cancelled;
 
+/// The error that says: this life has ended as it was meant to, and another is to begin. That is no death: nothing is logged or
+/// counted, and the next life begins without a backoff, as soon as nothing is left of this one. Whoever returns it waits for
+/// something in each life, or the lives follow each other without a pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this life is over as it was meant to be, and another is to begin")]
+pub struct BeginAnew;
+
 /// True when the innermost cause of `error` is [`Cancelled`].
 #[must_use]
 pub fn is_cancellation(error: &(dyn Error + 'static)) -> bool {
+    innermost(error).is::<Cancelled>()
+}
+
+/// True when the innermost cause of `error` is [`BeginAnew`].
+pub(crate) fn is_new_beginning(error: &(dyn Error + 'static)) -> bool {
+    innermost(error).is::<BeginAnew>()
+}
+
+fn innermost<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
         innermost = source;
     }
-    innermost.is::<Cancelled>()
+    innermost
 }
 
 /// An error with all its causes on one line, for logs and conditions.
@@ -105,11 +121,12 @@ mod tests {
     struct Outer(#[source] BoxError);
 
     #[test]
-    fn a_cancellation_is_found_at_the_end_of_the_chain() {
+    fn what_is_no_death_is_found_at_the_end_of_the_chain() {
         assert!(is_cancellation(&Cancelled));
         assert!(is_cancellation(&Outer(Box::new(Outer(Cancelled.into())))));
         assert!(!is_cancellation(&Outer("no".into())));
         assert!(!is_cancellation(&io::Error::other("no")));
+        assert!(is_new_beginning(&Outer(BeginAnew.into())) && !is_new_beginning(&Cancelled));
     }
 
     #[test]

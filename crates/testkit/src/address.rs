@@ -13,8 +13,9 @@ const ADDRESSES: u32 = 200 << 16;
 pub struct TestAddress {
     /// The address.
     pub ip: IpAddr,
-    /// Holds the claim: a name in the abstract socket namespace, which the kernel frees when the process ends.
-    _claim: UnixListener,
+    /// Holds the claim: a name in the abstract socket namespace, which the kernel frees when the process ends. Absent for an
+    /// address that this machine does not have.
+    _claim: Option<UnixListener>,
 }
 
 impl TestAddress {
@@ -37,10 +38,16 @@ impl TestAddress {
             let ip = IpAddr::V4(Ipv4Addr::new(127, high + 1, middle, low));
             let name = SocketAddr::from_abstract_name(format!("polis-test-{ip}")).expect("the name is short");
             if let Ok(claim) = UnixListener::bind_addr(&name) {
-                return Self { ip, _claim: claim };
+                return Self { ip, _claim: Some(claim) };
             }
         }
         panic!("all {ADDRESSES} test addresses are taken");
+    }
+
+    /// An address that no machine of the test has, so that there is nothing to claim.
+    #[must_use]
+    pub const fn of_nobody(ip: IpAddr) -> Self {
+        Self { ip, _claim: None }
     }
 }
 

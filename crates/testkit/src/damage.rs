@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use polis_storage::journal::{JOURNAL_FORMAT, Phase, PlainSeal};
-use polis_storage::{HostDisk, Layout};
+use polis_storage::{HostDisk, Layout, LocalRoles};
 
 /// The two generations of a node's journal.
 #[must_use]
@@ -51,6 +51,20 @@ pub fn write_roles_again(root: &Path) {
     let roles = Layout::new(Arc::new(HostDisk::open(root).expect("there is a root"))).data.node.roles;
     let loaded = roles.load().expect("the roles are whole").expect("there are roles");
     roles.store(&loaded.value, "test/roles").expect("the roles can be written");
+}
+
+/// Takes the role of a Kubernetes controller from the roles that a node which does not run has on its disk, as if it had never been
+/// saved there.
+///
+/// # Panics
+///
+/// When the node has no roles.
+pub fn lose_controller_role(root: &Path) {
+    let roles = Layout::new(Arc::new(HostDisk::open(root).expect("there is a root"))).data.node.roles;
+    let loaded = roles.load().expect("the roles are whole").expect("there are roles");
+    assert!(loaded.value.kubernetes_controller, "the node has not that role");
+    let fewer = LocalRoles { kubernetes_controller: false, ..loaded.value };
+    roles.store(&fewer, "test/roles").expect("the roles can be written");
 }
 
 /// Records in the journal of a node that its cluster has removed it.

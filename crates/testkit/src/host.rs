@@ -13,6 +13,7 @@ use polis_control::{Client, NodeState, Status};
 
 use crate::address::TestAddress;
 use crate::scratch::Scratch;
+use crate::world::World;
 use crate::{etcd, processes, trace};
 
 /// How long a test waits for what should take well under a second: long enough for a loaded machine, short enough that a
@@ -24,9 +25,17 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Host {
     /// The `polis` binary.
     pub binary: PathBuf,
-    /// Address of the node.
-    pub address: TestAddress,
+    place: Place,
     directory: Scratch,
+}
+
+/// Where a node is reached.
+#[derive(Debug)]
+enum Place {
+    /// On a loopback address of this machine.
+    Loopback(TestAddress),
+    /// On a host of a network of the test's own.
+    World(Arc<World>, usize),
 }
 
 /// A node that was started. Dropping it kills it.
@@ -46,7 +55,17 @@ impl Host {
     /// When there is no temporary directory to be had.
     #[must_use]
     pub fn new(binary: impl Into<PathBuf>) -> Self {
-        Self { binary: binary.into(), address: TestAddress::claim(), directory: Scratch::new() }
+        Self { binary: binary.into(), place: Place::Loopback(TestAddress::claim()), directory: Scratch::new() }
+    }
+
+    /// Makes a place on host `number` of `world` for a node that will run `binary`.
+    ///
+    /// # Panics
+    ///
+    /// When there is no temporary directory to be had.
+    #[must_use]
+    pub fn in_world(binary: impl Into<PathBuf>, world: Arc<World>, number: usize) -> Self {
+        Self { binary: binary.into(), place: Place::World(world, number), directory: Scratch::new() }
     }
 
     /// A directory beside the root, for files of the test.
@@ -63,8 +82,27 @@ impl Host {
 
     /// Address of the node.
     #[must_use]
-    pub const fn ip(&self) -> IpAddr {
-        self.address.ip
+    pub fn ip(&self) -> IpAddr {
+        match &self.place {
+            Place::Loopback(address) => address.ip,
+            Place::World(world, number) => world.host(*number).ip(),
+        }
+    }
+
+    /// A command on this host that ends with the test process, if it is started with [`processes::spawn`].
+    fn on_host(&self, program: &Path) -> Command {
+        match &self.place {
+            Place::Loopback(_) => processes::bound_to_test(program),
+            Place::World(world, number) => world.host(*number).command(program),
+        }
+    }
+
+    /// Gives the node another loopback address, from its next start on. Without effect on a host of a [`World`], which is
+    /// moved with [`World::readdress`].
+    pub fn move_to(&mut self, address: TestAddress) {
+        if let Place::Loopback(place) = &mut self.place {
+            *place = address;
+        }
     }
 
     /// Puts a parameters file beside the root.
@@ -106,7 +144,7 @@ impl Host {
     /// The command that runs the node with another etcd.
     #[must_use]
     pub fn command_with_etcd(&self, etcd: &Path) -> Command {
-        self.complete(processes::bound_to_test(&self.binary), etcd)
+        self.complete(self.on_host(&self.binary), etcd)
     }
 
     /// The command that runs the node under strace, with the trace in the file `trace` ([`mod@trace`]).
@@ -219,6 +257,11 @@ impl NodeProcess {
         self.wait(name, |status| status.conditions.iter().any(|condition| condition.name == name))
     }
 
+    /// Waits until the node is in contact with the leader of its cluster.
+    pub fn wait_contact(&mut self) -> Status {
+        self.wait("contact with the leader", |status| status.contact.as_ref().is_some_and(|contact| contact.in_contact))
+    }
+
     /// Waits for the node to end by itself.
     ///
     /// # Panics
@@ -266,6 +309,26 @@ impl NodeProcess {
         panic!("the node neither ran nor ended; its log:\n{}", self.log());
     }
 
+    /// Waits until the node has ended by itself, and returns how, or until there is nothing more to wait for, and returns
+    /// nothing.
+    ///
+    /// # Panics
+    ///
+    /// When neither happens within [`PATIENCE`].
+    pub fn wait_exit_or(&mut self, what: &str, done: impl Fn() -> bool) -> Option<ExitStatus> {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if self.child.try_wait().expect("the child can be waited for").is_some() {
+                return Some(self.wait_exit());
+            }
+            if done() {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        panic!("the node neither ended nor came to: {what}; its log:\n{}", self.log());
+    }
+
     /// Ends the node with SIGKILL.
     ///
     /// # Panics
@@ -286,7 +349,12 @@ impl NodeProcess {
         self.wait_exit()
     }
 
-    fn signal(&self, signal: rustix::process::Signal) {
+    /// Sends a signal to the process of the node, and to it alone.
+    ///
+    /// # Panics
+    ///
+    /// When the process was waited for already.
+    pub fn signal(&self, signal: rustix::process::Signal) {
         let id = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(id, signal).expect("a child that was not waited for can be signalled");
     }

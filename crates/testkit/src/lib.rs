@@ -6,18 +6,25 @@
 
 pub mod address;
 pub mod checks;
+pub mod cluster;
 pub mod confined;
 pub mod damage;
 pub mod etcd;
+pub mod glance;
 pub mod host;
+pub mod linearizability;
+pub mod owner_client;
 pub mod processes;
 pub mod refusal;
 pub mod scratch;
 pub mod scripted;
+pub mod secrets;
 pub mod seed;
 pub mod snapshot;
 pub mod store;
 pub mod trace;
+pub mod world;
 pub mod writer;
 
+pub use cluster::Cluster;
 pub use host::{Host, NodeProcess};

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use polis_condition::Conditions;
 use polis_consensus::{EtcdBinary, KvError, Namespaced};
-use polis_manager::{EtcdProvider, Manager, Outcome, ParameterSource, Settings};
+use polis_manager::{EtcdProvider, Manager, Outcome, ParameterSource, RpcAccess, Settings};
+use polis_roleserve::{ControlPlane, ControlPlaneSettings};
 use polis_storage::{Layout, PlainData, RootDirectory};
 use polis_supervisor::{Supervisor, runnable};
 use tokio::sync::watch;
@@ -86,13 +87,17 @@ async fn write(root: &Path, parameters: PathBuf, address: watch::Receiver<Option
         data: Arc::new(PlainData::new(root.disk())),
         address: address.clone(),
         parameters: ParameterSource { file: Some(parameters), firmware: nowhere.clone(), esp: nowhere },
+        // It makes a cluster of its own.
+        access: Arc::new(RpcAccess::new()),
         tpm_present: false,
     };
-    let manager = Manager::new(settings, EtcdProvider::new(etcd, root.disk(), address));
+    let control_plane = ControlPlane::new(ControlPlaneSettings { etcd, disk: root.disk(), address });
+    let manager = Manager::new(settings, EtcdProvider::new(control_plane.clone()));
     let worker = manager.clone();
     let _supervisor = Supervisor::builder().conditions(Conditions::default()).start(runnable(move |context| {
-        let worker = worker.clone();
+        let (worker, control_plane) = (worker.clone(), control_plane.clone());
         async move {
+            context.run("control-plane", control_plane.runnable())?;
             context.run("manager", worker.runnable())?;
             context.healthy();
             Err(context.cancelled().await.into())

@@ -6,6 +6,7 @@
 mod finding;
 mod judge;
 mod judge_nodes;
+mod observations;
 mod observe;
 
 use std::process::ExitCode;

@@ -230,13 +230,9 @@ impl ChangeDocument {
     /// What is done, since when, and what it waits for.
     pub(crate) fn text(&self) -> String {
         let since = std::time::Duration::try_from_secs_f64(self.running_for).unwrap_or_default();
-        format!(
-            "{} {} since {}, waits for {}",
-            self.operation,
-            self.node_id,
-            duration::show(since),
-            if self.waiting_for.is_empty() { "nothing in particular" } else { &self.waiting_for }
-        )
+        // What is waited for is a sentence, as the leader writes it.
+        let what = if self.waiting_for.is_empty() { "it is under way" } else { &self.waiting_for };
+        format!("{} {} since {}: {what}", self.operation, self.node_id, duration::show(since))
     }
 }
 
@@ -257,15 +253,15 @@ fn bytes(number: u64) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
 
-    pub(in crate::cluster) fn node(digit: char) -> String {
+    fn node(digit: char) -> String {
         format!("metropolis-{}", digit.to_string().repeat(32))
     }
 
     /// Three members with a vote, of which the last does not answer.
-    pub(in crate::cluster) fn example() -> StatusDocument {
+    fn example() -> StatusDocument {
         let member = |digit: char| MemberDocument {
             node_id: Some(node(digit)),
             member_id: format!("{digit}f"),
@@ -296,7 +292,7 @@ pub(super) mod tests {
         status.change = Some(ChangeDocument {
             operation: "add".into(),
             node_id: node('e'),
-            waiting_for: "the learner to catch up".into(),
+            waiting_for: "its consensus member catches up".into(),
             running_for: 65.0,
         });
         status.decommissioning.push(DecommissionDocument { node_id: node('f'), phase: "CLEANING_UP".into() });
@@ -307,7 +303,7 @@ Cluster  0123456789abcdef0123456789abcdef
 Leader   metropolis-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa (term 7)
 Epoch    3 (incarnation 1)
 Quorum   2 of 3 members with a vote answer, 2 must: one more failure stops all changes
-Change   add metropolis-eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee since 1 min 5 s, waits for the learner to catch up
+Change   add metropolis-eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee since 1 min 5 s: its consensus member catches up
 Queue    1. metropolis-dddddddddddddddddddddddddddddddd: its turn comes next (tried 2 times)
 Leaving  metropolis-ffffffffffffffffffffffffffffffff: CLEANING_UP
 Alarms   NOSPACE

@@ -86,10 +86,6 @@ impl<'a> Stages<'a> {
         access::connection(self.directory, record, self.timeout)
     }
 
-    fn is_owned(&self) -> bool {
-        self.directory.owner().join("owner.pem").exists() && self.directory.owner().join("ca.pem").exists()
-    }
-
     /// Starts these nodes and waits until all are Running; those that ask for admission get it.
     fn bring_up(&self, record: &mut Record, nodes: &[Node<'_>]) -> Result<(), Failure> {
         let mut subjects: Vec<Subject<'_>> = Vec::new();
@@ -101,7 +97,7 @@ impl<'a> Stages<'a> {
             subjects.into_iter().map(|subject| follow::until_running(subject, self.timeout, alone, self.progress)),
         );
         runtime()?.block_on(async {
-            if !self.is_owned() {
+            if !self.directory.is_owned() {
                 return running.await.map(|_| ());
             }
             tokio::select! {
@@ -113,7 +109,7 @@ impl<'a> Stages<'a> {
     }
 
     fn own(&self, record: &Record) -> Result<(), Failure> {
-        if self.is_owned() {
+        if self.directory.is_owned() {
             return Ok(());
         }
         let cluster = take_ownership(&self.connection(record)?)?;

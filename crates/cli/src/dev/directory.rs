@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::record::{self, ReadRecordError, Record};
 use crate::arguments::DevDirectory;
+use crate::configuration::{AUTHORITY_FILE, CERTIFICATE_FILE};
 use crate::failure::Failure;
 use crate::{atomic_file, owner, shell};
 
@@ -53,6 +54,11 @@ impl Directory {
 
     pub(super) fn owner_key(&self) -> PathBuf {
         self.owner().join(owner::OWNER_KEY_FILE)
+    }
+
+    /// Whether there is what makes commands those of the owner.
+    pub(super) fn is_owned(&self) -> bool {
+        [CERTIFICATE_FILE, AUTHORITY_FILE].iter().all(|name| self.owner().join(name).exists())
     }
 
     /// Holds everything of node `number`.

@@ -88,7 +88,7 @@ async fn healths(directory: &Directory, record: &Record) -> BTreeMap<String, Str
         |number| record.node(number).and_then(|node| node.process.as_ref()).is_some_and(ProcessIdentity::is_running);
     let running = record.numbers().filter(|number| is_running(*number)).count();
     // Without a quorum there is no leader, and waiting for one would only take time.
-    if running * 2 <= record.numbers().count() || !directory.owner().join("owner.pem").exists() {
+    if running * 2 <= record.numbers().count() || !directory.is_owned() {
         return BTreeMap::new();
     }
     let Ok(connection) = access::connection(directory, record, ANSWER_TIMEOUT) else { return BTreeMap::new() };

@@ -76,7 +76,7 @@ fn collect(root: &Path) -> Result<Bundle, Failure> {
         format: Bundle::FORMAT.into(),
         version: Bundle::VERSION,
         made: Timestamp::now(),
-        polis_version: env!("CARGO_PKG_VERSION").into(),
+        polis_version: polis_version::text().into(),
         root: root.display().to_string(),
         running,
         report,

@@ -169,7 +169,12 @@ fn refused(error: &CallFailure, status: &Status) -> Failure {
             .quorum(quorum)
             .hint("the key is not the one of the cluster's owner; name the right directory with --config DIR"),
         Code::NotFound => failure.quorum(quorum).hint(format!("see what is there: polis node list{}", error.options)),
-        Code::Unimplemented => failure.quorum(quorum).hint("the nodes run a version that cannot do this; update them"),
+        Code::Unimplemented => failure.quorum(quorum).hint(format!(
+            "the leader cannot do this; this polis is of version {}. See what the nodes run, and update those that are older:\n\
+             polis node list --columns node-id,version{}",
+            polis_version::text(),
+            error.options
+        )),
         Code::Unavailable => failure
             .quorum("not known: the leader could not do it just now")
             .hint(format!("see what is wrong: polis cluster health{}", error.options)),

@@ -7,6 +7,7 @@ use polis_control::{Client, ClientError, OwnerProposed};
 use super::{failure, read_key};
 use crate::arguments::ReplaceArguments;
 use crate::failure::Failure;
+use crate::local::{AskFailure, within_timeout};
 use crate::node_status::runtime;
 use crate::shell;
 use crate::view::print;
@@ -14,19 +15,14 @@ use crate::view::print;
 pub(super) fn run(arguments: &ReplaceArguments) -> Result<ExitCode, Failure> {
     let key = read_key(&arguments.owner_key).map_err(|error| failure(&error, &arguments.owner_key))?;
     let root = &arguments.root;
-    let what = format!("the node at {} did not propose the new owner", root.display());
-    let proposed = runtime()?.block_on(Client::propose_owner(root, &key.to_string())).map_err(|error| {
-        let failure = Failure::failed(what).because(&error);
-        let ClientError::Refused { refusal, .. } = &error else {
-            return failure.hint(
-                "a proposal is made by a consensus member that runs, as the user that it runs as: see polis node status \
-                 --root DIR",
-            );
-        };
-        match &refusal.hint {
-            Some(hint) => failure.hint(hint.clone()),
-            None => failure,
+    let proposed = runtime()?.block_on(within_timeout(Client::propose_owner(root, &key.to_string())));
+    let proposed = proposed.map_err(|failure| match failure {
+        AskFailure::Client(error @ ClientError::NotRunning { .. }) => {
+            Failure::failed(format!("the node at {} did not propose the new owner", root.display()))
+                .because(&error)
+                .hint("a proposal is made by a consensus member that runs; start it, or run this on another one")
         }
+        AskFailure::Client(_) | AskFailure::TimedOut => failure.into(),
     })?;
     let directory = arguments.owner_key.parent().filter(|parent| !parent.as_os_str().is_empty());
     let config = directory.map(|directory| format!(" --config {}", shell::quote(directory))).unwrap_or_default();

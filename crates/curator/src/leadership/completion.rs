@@ -5,8 +5,8 @@ use polis_proto::curator_state::NodeEnrolment;
 
 use crate::{Epoch, LeaderState, MemberEntry, MemberList, StateError, layout};
 
-/// Gives the cluster its first member list, if it has none: until stage 2 a cluster was born without one. Its members then are the
-/// nodes that have the role.
+/// Gives the cluster its first member list, if it has none: the first versions gave birth to clusters without one. Its members then
+/// are the nodes that have the role.
 pub(super) async fn complete(leader: &LeaderState) -> Result<(), StateError> {
     let authority = leader.authority().await?;
     let mut members = Vec::new();
@@ -17,18 +17,9 @@ pub(super) async fn complete(leader: &LeaderState) -> Result<(), StateError> {
     }
     let list = MemberList::new(authority.certificate().cluster_id(), Epoch::FIRST, members).sign(&authority);
     let transaction = Transaction::new().if_absent(layout::epoch()).put(layout::epoch(), list.encode());
-    match leader.transact("curator/leadership/complete", transaction).await {
-        Ok(_) => {
-            tracing::info!("the cluster has got its first member list, of epoch {}", Epoch::FIRST);
-            Ok(())
-        }
-        // Somebody else has made it meanwhile.
-        Err(StateError::Conflict) => Ok(()),
-        Err(
-            error @ (StateError::LostLeadership
-            | StateError::Unavailable(_)
-            | StateError::OutcomeUnknown(_)
-            | StateError::Damaged { .. }),
-        ) => Err(error),
+    // A conflict: somebody else has made it meanwhile.
+    if leader.attempt("curator/leadership/complete", transaction).await?.is_some() {
+        tracing::info!("the cluster has got its first member list, of epoch {}", Epoch::FIRST);
     }
+    Ok(())
 }

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::executor::{Next, StepError, UNDER_WAY_INTERVAL, settle};
 use super::margin::{Operation, judge};
-use super::memory::Memory;
+use super::memory::{Memory, Refused};
 use super::observation::Observation;
 use super::{Members, RECONCILE_INTERVAL};
 use crate::LeaderState;
@@ -56,7 +56,6 @@ impl Members {
         &self,
         state: &LeaderState,
         observation: &Observation,
-        memory: &mut Memory,
         operation: Operation,
     ) -> Result<Next, StepError> {
         let (Operation::Add(node) | Operation::Remove(node)) = operation;
@@ -64,8 +63,9 @@ impl Members {
         let mut reachable = self.reachable(observation).await?;
         // It has no member yet that could answer; it is asked before it gets its vote.
         reachable.insert(node);
-        if let Err(refusal) = judge(&observation.voter_names(), &reachable, operation) {
-            self.say(memory, refusal.to_string());
+        let refusal = judge(&observation.voter_names(), &reachable, operation).err();
+        self.0.held_up.send_replace(refusal.as_ref().map(|refusal| Refused { node, reason: refusal.to_string() }));
+        if refusal.is_some() {
             return Ok(Next::In(RECONCILE_INTERVAL));
         }
         let reason = "an operator has given the node the role";
@@ -156,6 +156,7 @@ impl Members {
             memory.refuse("no other member can take over the leadership".into());
             return Ok(Next::In(UNDER_WAY_INTERVAL));
         };
+        memory.accept();
         self.say(memory, format!("{} takes over the leadership", next.value.id));
         match self.0.consensus.membership().move_leader("membership/hand-over", &next.value.public_key).await {
             // The new leader goes on, as soon as it has claimed the leadership of the cluster, too.
@@ -195,7 +196,11 @@ impl Members {
             let name = observation.name_of(member);
             let reachable = self.reachable(observation).await?;
             if let Err(refusal) = judge(&observation.voter_names(), &reachable, Operation::Remove(name)) {
-                self.say(memory, refusal.to_string());
+                let obstacle =
+                    format!("the consensus has a member {id:016x} that is no node of the cluster; it stays: {refusal}");
+                if memory.is_news(&obstacle) {
+                    tracing::warn!("{obstacle}");
+                }
                 return Ok(Next::In(RECONCILE_INTERVAL));
             }
         }

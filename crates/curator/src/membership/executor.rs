@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use super::Members;
 use super::margin::Operation;
-use super::memory::{Memory, Progress, Withdrawn};
+use super::memory::{Memory, Progress, Refused};
 use super::observation::{Observation, ObserveError};
 use super::plan::{GaveUp, Step, Waiting, plan};
 use super::transaction::{dequeue, without_role};
@@ -58,6 +58,7 @@ impl Members {
     /// Never: what goes wrong is logged, and tried again.
     pub async fn lead(&self, state: LeaderState) -> RunnableResult {
         self.0.progress.send_replace(None);
+        self.0.held_up.send_replace(None);
         tokio::select! {
             () = state.lost() => {}
             () = self.work(&state) => {}
@@ -129,7 +130,7 @@ impl Members {
                 return Ok(Next::In(RECONCILE_INTERVAL));
             }
             Step::UseNetworkTiming { joiner } => return self.use_network_timing(observation, *joiner).await,
-            Step::Begin(operation) => return self.begin_addition(state, observation, memory, *operation).await,
+            Step::Begin(operation) => return self.begin_addition(state, observation, *operation).await,
             Step::AddLearner(node) => {
                 let Some(open) = &observation.intent else { return Ok(Next::AtOnce) };
                 consensus.membership().add_learner("membership/add-learner", &open.value.public_key).await?;
@@ -163,6 +164,7 @@ impl Members {
                 {
                     return Ok(next);
                 }
+                memory.accept();
                 consensus.membership().remove("membership/remove", &open.value.public_key).await?;
                 tracing::info!("{node} is no member of the consensus any more");
             }
@@ -170,7 +172,7 @@ impl Members {
                 let transaction = self.end(state, observation).await?;
                 let reason = memory.refused.as_ref().map(|(_, reason)| reason.clone()).unwrap_or_default();
                 tracing::warn!("{node} stays a consensus member: {reason}");
-                self.0.withdrawn.send_replace(Some(Withdrawn { node: *node, reason }));
+                self.0.withdrawn.send_replace(Some(Refused { node: *node, reason }));
                 return settle(state, "membership/withdraw", transaction).await;
             }
             Step::Complete(Operation::Add(node)) => {
@@ -209,7 +211,7 @@ impl Members {
         Ok(Next::AtOnce)
     }
 
-    /// Publishes what is being waited for.
+    /// Publishes what is being waited for, if a change is under way.
     pub(super) fn say(&self, memory: &Memory, waiting_for: String) {
         let Some(operation) = memory.change else { return };
         let since = memory.began.unwrap_or_else(Instant::now);
@@ -223,15 +225,8 @@ pub(super) async fn settle(
     site: &'static str,
     transaction: Transaction,
 ) -> Result<Next, StepError> {
-    match state.transact(site, transaction).await {
-        Ok(_) | Err(StateError::Conflict) => Ok(Next::AtOnce),
-        Err(
-            error @ (StateError::LostLeadership
-            | StateError::Unavailable(_)
-            | StateError::OutcomeUnknown(_)
-            | StateError::Damaged { .. }),
-        ) => Err(error.into()),
-    }
+    state.attempt(site, transaction).await?;
+    Ok(Next::AtOnce)
 }
 
 /// Waits for a change of what is watched; whether the watch has come to its end.

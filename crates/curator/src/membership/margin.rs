@@ -110,7 +110,7 @@ impl fmt::Display for Verdict {
 /// # Errors
 ///
 /// When the change would leave no quorum, or is refused for another reason.
-pub fn judge(
+pub(crate) fn judge(
     voters: &BTreeSet<NodeId>,
     reachable: &BTreeSet<NodeId>,
     operation: Operation,

@@ -20,9 +20,9 @@ pub(super) struct Progress {
     pub(super) waiting_for: String,
 }
 
-/// A removal that was given up.
+/// A change of a node that is not made, for now or for good, and why.
 #[derive(Clone, Debug)]
-pub(super) struct Withdrawn {
+pub(super) struct Refused {
     pub(super) node: NodeId,
     pub(super) reason: String,
 }
@@ -38,6 +38,7 @@ pub(super) struct Memory {
     pub(super) advanced: Option<Instant>,
     /// Entries that the joiner had at that time.
     pub(super) matched: u64,
+    /// Since when the change is refused without a break, and why.
     pub(super) refused: Option<(Instant, String)>,
     /// When leadership was handed over.
     pub(super) handed_over: Option<Instant>,
@@ -45,6 +46,8 @@ pub(super) struct Memory {
     pub(super) resting: BTreeMap<NodeId, Instant>,
     /// The last error, which is not logged again as long as it stays the same.
     pub(super) said: String,
+    /// What was last logged of a member that cannot be removed while no change is under way.
+    pub(super) obstacle: String,
 }
 
 impl Memory {
@@ -81,8 +84,46 @@ impl Memory {
         progress.is_ready
     }
 
+    /// Whether this obstacle is another than the one before.
+    pub(super) fn is_news(&mut self, obstacle: &str) -> bool {
+        let is_news = self.obstacle != obstacle;
+        if is_news {
+            obstacle.clone_into(&mut self.obstacle);
+        }
+        is_news
+    }
+
+    /// Notes that the change is not refused at this moment.
+    pub(super) fn accept(&mut self) {
+        self.refused = None;
+    }
+
+    /// Notes that the change is refused, and why now.
     pub(super) fn refuse(&mut self, reason: String) {
         let since = self.refused.take().map_or_else(Instant::now, |(since, _)| since);
         self.refused = Some((since, reason));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::simulation::node;
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_refusal_without_a_break_uses_up_the_patience() {
+        let second = Duration::from_secs(1);
+        let mut memory = Memory::default();
+        memory.turn_to(Some(Operation::Remove(node(1))));
+        memory.refuse("one is down".into());
+        tokio::time::advance(second).await;
+        memory.refuse("another is down".into());
+        tokio::time::advance(second).await;
+        assert_eq!(memory.attempt().refused_for, second * 2);
+        memory.accept();
+        assert_eq!(memory.attempt().refused_for, Duration::ZERO);
+        memory.refuse("one is down again".into());
+        tokio::time::advance(second).await;
+        assert_eq!(memory.attempt().refused_for, second);
     }
 }

@@ -21,18 +21,18 @@
 //!
 //! # What can be relied on
 //!
-//! - No change of ours costs the cluster its quorum: [`margin`], the same for every step, also for repairs.
+//! - No change of ours costs the cluster its quorum: `margin`, the same for every step, also for repairs.
 //! - Every signed list has an epoch of its own, one higher than the list before: the list of a change that is under way, and
 //!   the one of its end. So of two lists it is always known which one counts.
-//! - A leader may die between any two steps; the next one adopts what it finds ([`plan`]).
+//! - A leader may die between any two steps; the next one adopts what it finds (`plan`).
 //! - Membership of etcd is the truth; records that say something else are corrected within [`RECONCILE_INTERVAL`].
 
 mod calls;
 mod executor;
-pub mod margin;
+mod margin;
 mod memory;
 mod observation;
-pub mod plan;
+mod plan;
 mod removal;
 mod request;
 #[cfg(test)]
@@ -67,8 +67,10 @@ struct Inner {
     authority: OnceCell<AuthorityCertificate>,
     /// What the leader is doing, while that is this node.
     progress: watch::Sender<Option<memory::Progress>>,
-    /// Why removals were withdrawn, by what this leader has found.
-    withdrawn: watch::Sender<Option<memory::Withdrawn>>,
+    /// The last removal that was withdrawn, by what this leader has found.
+    withdrawn: watch::Sender<Option<memory::Refused>>,
+    /// The node whose turn it is to be added, while that would cost the quorum.
+    held_up: watch::Sender<Option<memory::Refused>>,
 }
 
 impl Members {
@@ -88,6 +90,7 @@ impl Members {
             authority: OnceCell::new(),
             progress: watch::Sender::default(),
             withdrawn: watch::Sender::default(),
+            held_up: watch::Sender::default(),
         }))
     }
 

@@ -102,17 +102,8 @@ impl Members {
                 Judged::Done(removal) => return Ok(removal),
                 Judged::Write { transaction, verdict, is_open } => (transaction, verdict, is_open),
             };
-            match state.transact("membership/request-removal", transaction).await {
-                Ok(committed) => {
-                    return Ok(Removal { node: *node, verdict, revision: is_open.then_some(committed.revision) });
-                }
-                Err(StateError::Conflict) => {}
-                Err(
-                    error @ (StateError::LostLeadership
-                    | StateError::Unavailable(_)
-                    | StateError::OutcomeUnknown(_)
-                    | StateError::Damaged { .. }),
-                ) => return Err(error.into()),
+            if let Some(committed) = state.attempt("membership/request-removal", transaction).await? {
+                return Ok(Removal { node: *node, verdict, revision: is_open.then_some(committed.revision) });
             }
         }
         Err(StateError::Conflict.into())

@@ -1,5 +1,7 @@
 //! A node is wanted as a member: it is put into the queue, or refused at once.
 
+use std::collections::BTreeSet;
+
 use polis_consensus::{MembershipError, Transaction};
 use polis_identity::NodeId;
 use polis_proto::api::node::Health;
@@ -99,15 +101,8 @@ impl Members {
                     .put(layout::queued_join(node), queued.encode_to_vec()),
                 Err(already) => return Ok(already),
             };
-            match state.transact("membership/enqueue", transaction).await {
-                Ok(_) => return Ok(Enqueued::Added),
-                Err(StateError::Conflict) => {}
-                Err(
-                    error @ (StateError::LostLeadership
-                    | StateError::Unavailable(_)
-                    | StateError::OutcomeUnknown(_)
-                    | StateError::Damaged { .. }),
-                ) => return Err(error.into()),
+            if state.attempt("membership/enqueue", transaction).await?.is_some() {
+                return Ok(Enqueued::Added);
             }
         }
         Err(StateError::Conflict.into())
@@ -141,7 +136,7 @@ impl Members {
         }
         let waiting = observation.queue.iter().map(|queued| queued.value.node);
         let all = voters.iter().copied().chain(waiting).chain(intent.and_then(added));
-        if all.collect::<std::collections::BTreeSet<_>>().len() >= MAX_MEMBERS {
+        if all.collect::<BTreeSet<_>>().len() >= MAX_MEMBERS {
             return Err(EnqueueError::Refused { node: *node, source: Refusal::TooMany });
         }
         Ok(Ok(QueuedJoin { position: next_position(observation), ..queued(&record.public_key) }))

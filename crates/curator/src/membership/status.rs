@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::Members;
 use super::margin::{Margin, Operation};
+use super::memory::Refused;
 use super::observation::{ObserveError, OpenIntent};
 use crate::{Epoch, LeaderState, StateError};
 
@@ -94,7 +95,8 @@ impl Members {
                 .records
                 .get(&node)
                 .map(|record| self.0.heartbeats.health(record.value.state, &node, Instant::now()));
-            let reason = waits_for(node, open, health, &queued.value.message.last_failure);
+            let held_up = self.0.held_up.borrow().clone().filter(|refused| refused.node == node);
+            let reason = waits_for(node, open, health, held_up.as_ref(), &queued.value.message.last_failure);
             QueuedNode { node, reason, attempts: queued.value.message.attempts }
         });
         Ok(MembersStatus {
@@ -127,7 +129,14 @@ impl Members {
     }
 }
 
-fn waits_for(node: NodeId, open: Option<&OpenIntent>, health: Option<Health>, last_failure: &str) -> String {
+/// Why a node waits, in words.
+fn waits_for(
+    node: NodeId,
+    open: Option<&OpenIntent>,
+    health: Option<Health>,
+    held_up: Option<&Refused>,
+    last_failure: &str,
+) -> String {
     let now = match (open.map(|open| open.operation), health) {
         (Some(Operation::Add(joiner)), _) if joiner == node => "it is being added".to_owned(),
         (_, None) => "the node was deleted".to_owned(),
@@ -140,7 +149,31 @@ fn waits_for(node: NodeId, open: Option<&OpenIntent>, health: Option<Health>, la
         (Some(Operation::Remove(other)), Some(Health::Healthy)) => {
             format!("{other} is being removed, and members are changed one at a time")
         }
-        (None, Some(Health::Healthy)) => "its turn comes next, or after those before it".to_owned(),
+        (None, Some(Health::Healthy)) => match held_up {
+            Some(Refused { node: _, reason }) => format!("it is not added now: {reason}"),
+            None => "its turn comes next, or after those before it".to_owned(),
+        },
     };
     if last_failure.is_empty() { now } else { format!("{now}. The last attempt was given up: {last_failure}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::simulation::node;
+    use super::*;
+
+    #[test]
+    fn who_waits_is_told_what_is_in_the_way() {
+        let held_up = Refused { node: node(1), reason: "it would cost the cluster its quorum".into() };
+        for (health, held_up, last_failure, expected) in [
+            (Some(Health::Healthy), None, "", "its turn comes next"),
+            (Some(Health::Healthy), Some(&held_up), "", "it is not added now: it would cost the cluster its quorum"),
+            (Some(Health::HeartbeatTimeout), Some(&held_up), "", "the node is not healthy (HEALTH_HEARTBEAT_TIMEOUT)"),
+            (None, Some(&held_up), "", "the node was deleted"),
+            (Some(Health::Healthy), None, "too slow", "The last attempt was given up: too slow"),
+        ] {
+            let reason = waits_for(node(1), None, health, held_up, last_failure);
+            assert!(reason.contains(expected), "{reason:?} instead of {expected:?}");
+        }
+    }
 }

@@ -147,22 +147,14 @@ impl Members {
         let (found, authority) = tokio::try_join!(state.read(reads), state.authority())?;
         let mut entries = Vec::new();
         for (record, pairs) in records.iter().zip(found.found) {
-            let record = &record.value;
-            let key = layout::enrolment(&record.id);
+            let key = layout::enrolment(&record.value.id);
             let enrolment = match pairs.into_iter().next() {
                 Some(pair) => {
                     Versioned { value: pair.value, revision: pair.mod_revision }.decode::<NodeEnrolment>(&key)?.value
                 }
                 None => NodeEnrolment::default(),
             };
-            let share_key = <[u8; 32]>::try_from(&enrolment.share_key[..]).ok();
-            entries.push(MemberEntry {
-                node_id: record.id,
-                public_key: record.public_key,
-                join_key: record.join_key,
-                share_key: share_key.map(polis_identity::SharePublicKey::new),
-                addresses: record.address().into_iter().collect(),
-            });
+            entries.push(MemberEntry::of(&record.value, &enrolment));
         }
         let cluster = authority.certificate().cluster_id();
         let list = MemberList::new(cluster, observation.next_epoch(), entries).sign(&authority);

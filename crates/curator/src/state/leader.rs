@@ -91,6 +91,28 @@ impl LeaderState {
         self.settle(outcome, StateError::OutcomeUnknown)
     }
 
+    /// The same for a caller that reads again and decides anew after a conflict, for which `None` stands.
+    ///
+    /// # Errors
+    ///
+    /// As for [`LeaderState::transact`], but for the conflict.
+    pub(crate) async fn attempt(
+        &self,
+        site: &'static str,
+        transaction: Transaction,
+    ) -> Result<Option<Committed>, StateError> {
+        match self.transact(site, transaction).await {
+            Ok(committed) => Ok(Some(committed)),
+            Err(StateError::Conflict) => Ok(None),
+            Err(
+                error @ (StateError::LostLeadership
+                | StateError::Unavailable(_)
+                | StateError::OutcomeUnknown(_)
+                | StateError::Damaged { .. }),
+            ) => Err(error),
+        }
+    }
+
     /// Carries out a transaction that only reads, at one revision, if this node still leads.
     ///
     /// # Errors

@@ -74,34 +74,12 @@ impl LeaderState {
                 .if_absent(certificate.as_str())
                 .put(key.as_str(), made.key().pkcs8_der().as_slice())
                 .put(certificate.as_str(), made.certificate().der());
-            match self.transact(site, transaction).await {
-                Ok(_) => return Ok(made),
-                // Made by another request meanwhile, or damaged: what is there will tell.
-                Err(StateError::Conflict) => {}
-                Err(
-                    error @ (StateError::LostLeadership
-                    | StateError::Unavailable(_)
-                    | StateError::OutcomeUnknown(_)
-                    | StateError::Damaged { .. }),
-                ) => return Err(error),
+            if self.attempt(site, transaction).await?.is_some() {
+                return Ok(made);
             }
+            // Made by another request meanwhile, or damaged: what is there will tell.
         }
         self.read_authority(key, certificate).await
-    }
-
-    /// The certificate that is stored under `name`, or else the one that `issue` makes, which is stored. Whoever asks twice
-    /// gets the same bytes.
-    ///
-    /// # Errors
-    ///
-    /// As for [`LeaderState::transact`], and when the stored one is damaged.
-    pub async fn ensure_certificate(
-        &self,
-        site: &'static str,
-        name: &str,
-        issue: impl FnOnce() -> Certificate,
-    ) -> Result<Certificate, StateError> {
-        self.ensure_certificate_at(site, &layout::issued_certificate(name), issue).await
     }
 
     /// The certificate that is stored under `name`, if there is one.
@@ -123,8 +101,13 @@ impl LeaderState {
         let certificate = match self.certificate_at(&path).await? {
             Some(found) => found.value,
             None => {
-                let authority = self.authority().await?;
-                self.ensure_certificate_at(site, &path, || authority.issue_node(key)).await?
+                let issued = self.authority().await?.issue_node(key);
+                let transaction = Transaction::new().if_absent(path.as_str()).put(path.as_str(), issued.der());
+                match self.attempt(site, transaction).await? {
+                    Some(_) => issued,
+                    // Another request of the same node was faster.
+                    None => self.certificate_at(&path).await?.ok_or(StateError::Conflict)?.value,
+                }
             }
         };
         if certificate.public_key() == Some(*key) {
@@ -201,30 +184,6 @@ impl LeaderState {
         let Some(found) = self.get(path).await? else { return Ok(None) };
         let value = Certificate::from_der(found.value).map_err(|source| StateError::damaged(path, source))?;
         Ok(Some(Versioned { value, revision: found.revision }))
-    }
-
-    pub(super) async fn ensure_certificate_at(
-        &self,
-        site: &'static str,
-        path: &str,
-        issue: impl FnOnce() -> Certificate,
-    ) -> Result<Certificate, StateError> {
-        if let Some(found) = self.certificate_at(path).await? {
-            return Ok(found.value);
-        }
-        let issued = issue();
-        match self.transact(site, Transaction::new().if_absent(path).put(path, issued.der())).await {
-            Ok(_) => Ok(issued),
-            Err(StateError::Conflict) => {
-                self.certificate_at(path).await?.map(|found| found.value).ok_or(StateError::Conflict)
-            }
-            Err(
-                error @ (StateError::LostLeadership
-                | StateError::Unavailable(_)
-                | StateError::OutcomeUnknown(_)
-                | StateError::Damaged { .. }),
-            ) => Err(error),
-        }
     }
 }
 

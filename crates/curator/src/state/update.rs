@@ -50,15 +50,8 @@ impl LeaderState {
                 Some(found) => transaction.if_modified_at(key.as_str(), found.revision),
                 None => transaction.if_absent(key.as_str()),
             };
-            match self.transact(site, transaction.put(key.as_str(), record.encode())).await {
-                Ok(committed) => return Ok(Some(Versioned { value: record, revision: committed.revision })),
-                Err(StateError::Conflict) => {}
-                Err(
-                    error @ (StateError::LostLeadership
-                    | StateError::Unavailable(_)
-                    | StateError::OutcomeUnknown(_)
-                    | StateError::Damaged { .. }),
-                ) => return Err(error.into()),
+            if let Some(committed) = self.attempt(site, transaction.put(key.as_str(), record.encode())).await? {
+                return Ok(Some(Versioned { value: record, revision: committed.revision }));
             }
         }
         Err(StateError::Conflict.into())

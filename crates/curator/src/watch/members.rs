@@ -25,13 +25,7 @@ fn describe(member: &Member, index: &Index) -> Option<ConsensusMember> {
             index.records().map(|record| &record.value).find(|record| has_address(record, address))?.clone()
         }
     };
-    Some(ConsensusMember {
-        node_id: record.id,
-        public_key: record.public_key,
-        addresses: record.address().into_iter().collect(),
-        is_learner: member.is_learner,
-        is_started: member.is_started,
-    })
+    Some(ConsensusMember::of(member, &record))
 }
 
 fn has_address(record: &NodeRecord, address: Ipv6Addr) -> bool {

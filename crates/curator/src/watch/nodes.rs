@@ -103,7 +103,7 @@ impl Nodes {
         AllNodes::new(self.clone(), self.0.latest.subscribe())
     }
 
-    /// Whom the cluster has let go, and whether this node has contact with a quorum.
+    /// Whom the cluster has let go, and whether this node would know: it has contact with a quorum, and has read the state since.
     #[must_use]
     pub fn trust(&self) -> watch::Receiver<Arc<Trust>> {
         self.0.trust.subscribe()
@@ -141,8 +141,15 @@ impl Nodes {
             let revision = listing.revision;
             let authority = listing.authority.clone();
             self.take(listing);
-            let Compacted { oldest } = self.follow_changes(revision, &authority).await;
-            tracing::info!("changes before revision {oldest} are no longer kept: the nodes are listed again");
+            // Not before: whom the cluster has let go while there was no contact is known only now.
+            self.change_trust(|trust| trust.in_contact = true);
+            tokio::select! {
+                Compacted { oldest } = self.follow_changes(revision, &authority) => {
+                    tracing::info!("changes before revision {oldest} are no longer kept: the nodes are listed again");
+                }
+                lost = status.wait_for(|status| !status.is_ready()) => drop(lost?),
+            }
+            self.change_trust(|trust| trust.in_contact = false);
         }
     }
 
@@ -248,12 +255,11 @@ impl Nodes {
         Ok(false)
     }
 
-    /// Follows the own consensus member.
-    async fn follow_member(&self) -> RunnableResult {
+    /// Follows what the own consensus member says of all members.
+    async fn follow_members(&self) -> RunnableResult {
         let mut status = self.0.status.clone();
         loop {
-            let is_ready = status.borrow_and_update().is_ready();
-            self.change_trust(|trust| trust.in_contact = is_ready);
+            status.mark_unchanged();
             self.renew_members();
             status.changed().await?;
         }
@@ -281,7 +287,7 @@ impl Runnable for Nodes {
             let followed = context.unless_cancelled(async {
                 tokio::select! {
                     result = nodes.follow() => result,
-                    result = nodes.follow_member() => result,
+                    result = nodes.follow_members() => result,
                 }
             });
             let result = followed.await;

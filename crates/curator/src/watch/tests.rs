@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use polis_consensus::{Compacted, Transaction};
+use polis_consensus::{Compacted, Phase, Transaction};
 use polis_identity::{NodeId, NodeKey, SerialNumber};
 use polis_proto::common::NodeState;
 use polis_proto::curator_state::{DecommissionPhase, NodeEnrolment};
@@ -11,6 +11,7 @@ use polis_supervisor::testing::Harness;
 use polis_supervisor::{Context, Runnable as _};
 use proptest::prelude::*;
 use prost::Message as _;
+use tokio::sync::watch;
 
 use super::index::Index;
 use super::{AllNodes, Nodes, RecordChange};
@@ -383,6 +384,37 @@ async fn trust_and_orders_follow_deletions_revocations_and_the_member() {
     etcd.within("the address is known", orders.wait_for(|orders| orders.members[0].addresses == wanted)).await.unwrap();
     harness.finish().await;
     assert!(!trust.borrow_and_update().in_contact, "nobody follows any more");
+    etcd.stop().await;
+}
+
+#[tokio::test]
+async fn contact_is_claimed_only_once_all_is_known_that_was_missed() {
+    let (etcd, cluster) = Etcd::start_cluster().await;
+    let leader = etcd.lead().await;
+    let status = watch::Sender::new(etcd.status().borrow().clone());
+    let nodes = Nodes::new(etcd.state(), status.subscribe());
+    let mut trust = nodes.trust();
+    let cluster_id = cluster.authority.cluster_id();
+    let delete_one = async || {
+        let tombstone = Tombstone { cluster_id, public_key: NodeKey::generate().public(), reason: "test".into() };
+        let id = tombstone.node_id();
+        let signed = tombstone.sign(&leader.authority().await.unwrap());
+        let transaction = Transaction::new().put(layout::tombstone(&id), signed.encode());
+        leader.transact("test/delete", transaction).await.unwrap();
+        id
+    };
+    let before = delete_one().await;
+    let harness = run(&nodes);
+    let known = etcd.within("it has contact", trust.wait_for(|trust| trust.in_contact)).await.unwrap().clone();
+    assert!(known.removed_nodes.contains_key(&before) && known.revocations.is_some(), "{known:?}");
+    // The member loses its quorum, and a node is deleted meanwhile.
+    status.send_modify(|status| status.phase = Phase::Leaderless);
+    etcd.within("it has no contact", trust.wait_for(|trust| !trust.in_contact)).await.unwrap();
+    let meanwhile = delete_one().await;
+    status.send_modify(|status| status.phase = Phase::Ready);
+    let known = etcd.within("it has contact", trust.wait_for(|trust| trust.in_contact)).await.unwrap().clone();
+    assert!(known.removed_nodes.contains_key(&meanwhile), "{known:?}");
+    harness.finish().await;
     etcd.stop().await;
 }
 

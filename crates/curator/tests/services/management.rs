@@ -19,7 +19,8 @@ async fn the_info_is_what_a_machine_needs() {
     let info = world.management().await.get_cluster_info(GetClusterInfoRequest {}).await.unwrap().into_inner();
     let directory = info.cluster_directory.unwrap().nodes;
     let found: Vec<_> = directory.iter().map(|node| (&*node.id, &*node.addresses[0].host)).collect();
-    assert_eq!(found, [(&*node.id().to_string(), "127.9.9.9")], "the founder has told no address");
+    let (founder, address) = (world.etcd.node_id().to_string(), world.address.to_string());
+    assert_eq!(found, [(&*founder, &*address), (&*node.id().to_string(), "127.9.9.9")], "the member comes first");
     assert_eq!(info.ca_certificate, world.authority.der());
     assert_eq!(info.cluster_configuration.unwrap().cluster_domain, "cluster.internal");
     world.finish().await;

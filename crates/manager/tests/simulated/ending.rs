@@ -136,8 +136,14 @@ fn member() -> (Image, ParametersFile, Cluster, Vec<Vec<u8>>) {
     let credentials = layout.data.node.credentials.load().unwrap().unwrap();
     let set_aside = b"all that the cluster knows".to_vec();
     durable::create_directory(&*disk, "test", &DiskPath::parse("data/etcd/removed-1").unwrap(), 0o700).unwrap();
-    let path = DiskPath::parse("data/etcd/removed-1/db").unwrap();
-    durable::write(&*disk, "test", &path, FILE_MODE, &set_aside).unwrap();
+    durable::create_directory(&*disk, "test", &DiskPath::parse("data/etcd/data").unwrap(), 0o700).unwrap();
+    // A member whose role was taken leaves its data in their place, and puts them away a moment later.
+    for path in ["data/etcd/removed-1/db", "data/etcd/data/db"] {
+        durable::write(&*disk, "test", &DiskPath::parse(path).unwrap(), FILE_MODE, &set_aside).unwrap();
+    }
+    // It is named like one of these, and is none.
+    let no_directory = DiskPath::parse("data/etcd/removed-9").unwrap();
+    durable::write(&*disk, "test", &no_directory, FILE_MODE, b"somebody's").unwrap();
     let secrets = vec![
         credentials.node_key.expose().to_vec(),
         journal.join_key.expose().to_vec(),

@@ -8,6 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use polis_consensus::set_aside_directories;
 use polis_control::{EnrolmentPhase, NodeFilesError, Reset, ResetItem, ResetOutcome, ResetPlan};
 use polis_identity::{NodeId, PublicKey};
 use polis_storage::journal::{JOURNAL_FORMAT, Phase, PlainSeal};
@@ -21,9 +22,6 @@ use super::failed;
 
 /// What the journal of a node says that is being reset.
 pub(super) const REASON: &str = "`polis node reset` has begun to delete this node and was cut off; repeat it";
-
-/// Beginning of the names of what etcd wrote for memberships that have ended, beside `data/etcd/data`.
-const SET_ASIDE: &str = "removed-";
 
 /// What file systems make by themselves.
 const LOST_AND_FOUND: &str = "lost+found";
@@ -105,7 +103,7 @@ impl NodeReset {
             cluster_id: present.as_ref().and_then(|journal| journal.cluster_id.clone()),
             phase,
             journal_problem,
-            consensus_member: disk.metadata(&place(&*disk, &layout.data.etcd.credentials.full_path()))?.is_some(),
+            consensus_member: layout.data.etcd.credentials.exists()?,
             items: items(&*disk, &layout)?,
             stays: stays(&*disk, &layout)?,
         };
@@ -149,11 +147,10 @@ impl NodeReset {
     /// Full paths of the node's directories, the innermost first.
     fn directories(&self) -> Vec<PathBuf> {
         let layout = Layout::new(Arc::clone(&self.disk));
-        let etcd = &layout.data.etcd.directory;
-        let set_aside = names(&*self.disk, etcd).unwrap_or_default().into_iter().filter(|name| is_set_aside(name));
+        let set_aside = set_aside_directories(&*self.disk, &layout.data.etcd).unwrap_or_default();
         let own = own_directories(&layout);
         let own = own.iter().map(|directory| directory.path().clone());
-        let mut paths: Vec<DiskPath> = own.chain(set_aside.filter_map(|name| etcd.path().child(&name).ok())).collect();
+        let mut paths: Vec<DiskPath> = own.chain(set_aside).collect();
         paths.retain(|path| matches!(self.disk.metadata(path), Ok(Some(Metadata::Directory { .. }))));
         paths.sort();
         paths.iter().rev().map(|path| self.disk.full_path(path)).collect()
@@ -244,10 +241,8 @@ fn steps(disk: &dyn Disk, layout: &Layout) -> Result<Vec<(Step, &'static str)>, 
         Ok::<(), DiskError>(())
     };
     content(etcd_data.path(), "the cluster's state, this node's copy")?;
-    for name in names(disk, etcd)?.into_iter().filter(|name| is_set_aside(name)) {
-        if let Ok(path) = etcd.path().child(&name) {
-            content(&path, "the cluster's state, of an earlier membership")?;
-        }
+    for path in set_aside_directories(disk, &layout.data.etcd)? {
+        content(&path, "the cluster's state, of an earlier membership")?;
     }
     content(ephemeral.path(), "sockets and files of the last run")?;
     // Until the end it says whose the rest is.
@@ -286,11 +281,6 @@ fn journal_slots(disk: &dyn Disk, layout: &Layout) -> Result<Vec<DiskPath>, Disk
     Ok(slots.into_iter().map(|(_, _, path)| path).collect())
 }
 
-fn is_set_aside(name: &str) -> bool {
-    name.strip_prefix(SET_ASIDE)
-        .is_some_and(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()))
-}
-
 /// What lies in the node's directories and is not its own.
 fn stays(disk: &dyn Disk, layout: &Layout) -> Result<Vec<PathBuf>, DiskError> {
     let own = own_directories(layout);
@@ -298,6 +288,7 @@ fn stays(disk: &dyn Disk, layout: &Layout) -> Result<Vec<PathBuf>, DiskError> {
         .into_iter()
         .map(|(Step::File(path) | Step::Content(path), _)| path)
         .chain(own.iter().map(|directory| directory.path().clone()))
+        .chain(set_aside_directories(disk, &layout.data.etcd)?)
         .collect();
     let mut stays = Vec::new();
     for directory in std::iter::once(&layout.directory).chain(own.iter().copied()) {
@@ -310,7 +301,7 @@ fn stays(disk: &dyn Disk, layout: &Layout) -> Result<Vec<PathBuf>, DiskError> {
                 stays.push(disk.full_path(directory.path()).join(&name));
                 continue;
             };
-            if !known.contains(&path) && name != LOST_AND_FOUND && !is_set_aside_of(layout, &path) {
+            if !known.contains(&path) && name != LOST_AND_FOUND {
                 stays.push(disk.full_path(&path));
             }
         }
@@ -322,10 +313,6 @@ fn stays(disk: &dyn Disk, layout: &Layout) -> Result<Vec<PathBuf>, DiskError> {
 fn is_emptied(layout: &Layout, directory: &Directory) -> bool {
     let all = [&layout.data.etcd.data, &layout.ephemeral.directory, &layout.ephemeral.consensus.directory];
     all.iter().any(|emptied| emptied.path() == directory.path())
-}
-
-fn is_set_aside_of(layout: &Layout, path: &DiskPath) -> bool {
-    path.parent().as_ref() == Some(layout.data.etcd.directory.path()) && path.name().is_some_and(is_set_aside)
 }
 
 /// The declared directories below the root, parents first.

@@ -6,6 +6,7 @@ mod logs_request;
 mod places;
 mod reboot;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use polis_control::Status as NodeStatus;
@@ -15,7 +16,6 @@ use polis_proto::api::{LogsRequest, RebootRequest, RebootResponse, UpdateNodeReq
 use polis_proto::node_api::node_server::{Node, NodeServer};
 use polis_proto::node_api::{GetStatusRequest, GetStatusResponse};
 use polis_supervisor::Context;
-use tokio::sync::watch;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
@@ -26,10 +26,13 @@ use logs::{LogStream, Logs};
 /// any link on which an operator would wait for it.
 const END_DELAY: Duration = Duration::from_millis(500);
 
+/// Tells how the node is now.
+pub(crate) type GetNodeStatus = Arc<dyn Fn() -> NodeStatus + Send + Sync>;
+
 /// What the services work with.
 pub(crate) struct Management {
     pub(crate) log_tree: LogTree,
-    pub(crate) status: watch::Receiver<NodeStatus>,
+    pub(crate) status: GetNodeStatus,
     pub(crate) power: Power,
 }
 
@@ -80,16 +83,15 @@ impl NodeManagement for Service {
 }
 
 struct StatusService {
-    status: watch::Receiver<NodeStatus>,
+    status: GetNodeStatus,
 }
 
 #[tonic::async_trait]
 impl Node for StatusService {
     async fn get_status(&self, _request: Request<GetStatusRequest>) -> Result<Response<GetStatusResponse>, Status> {
-        let status = self.status.borrow().clone();
-        let status_json = serde_json::to_string(&status)
+        let status_json = serde_json::to_string(&(self.status)())
             .map_err(|error| Status::internal(format!("the status of this node has no JSON form: {error}")))?;
-        Ok(Response::new(GetStatusResponse { status_json, version: env!("CARGO_PKG_VERSION").to_owned() }))
+        Ok(Response::new(GetStatusResponse { status_json, version: polis_version::text().to_owned() }))
     }
 }
 

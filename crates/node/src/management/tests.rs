@@ -45,7 +45,7 @@ fn start() -> Running {
         running: true,
     };
     let management =
-        Management { log_tree: log_tree.clone(), status: watch::Sender::new(status).subscribe(), power: power.clone() };
+        Management { log_tree: log_tree.clone(), status: Arc::new(move || status.clone()), power: power.clone() };
     let server = TestServer::start(&cluster, |context, listener, settings| {
         let routes = management.routes(&context);
         serve(context, listener, settings, routes)

@@ -101,7 +101,7 @@ impl Page {
         self.gauges(
             "polis_build_info",
             "Version of Polis that runs",
-            [(label_of("version", env!("CARGO_PKG_VERSION")), 1.0)],
+            [(label_of("version", polis_version::text()), 1.0)],
         );
         self.states(
             "polis_node_state",
@@ -180,17 +180,18 @@ impl Page {
     fn consensus(&mut self, snapshot: &Snapshot) {
         let Some(member) = &snapshot.member else { return };
         let phases = [
-            (Phase::Down, "down"),
-            (Phase::Starting, "starting"),
-            (Phase::Learner, "learner"),
-            (Phase::Leaderless, "leaderless"),
-            (Phase::Ready, "ready"),
-            (Phase::Hanging, "hanging"),
+            Phase::Down,
+            Phase::Starting,
+            Phase::Learner,
+            Phase::Leaderless,
+            Phase::Ready,
+            Phase::Hanging,
+            Phase::Removed,
         ];
         self.states(
             "polis_consensus_phase",
             "What the consensus member of this node is doing: 1 for what it is",
-            phases,
+            phases.map(|phase| (phase, phase_name(phase))),
             Some(member.phase),
         );
         self.gauge("polis_consensus_has_leader", "Whether this member sees a leader", flag(member.leader.is_some()));
@@ -275,6 +276,18 @@ impl Page {
 
 fn label_of(name: &'static str, value: &str) -> Label {
     [(name, value.to_owned())]
+}
+
+const fn phase_name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Down => "down",
+        Phase::Starting => "starting",
+        Phase::Learner => "learner",
+        Phase::Leaderless => "leaderless",
+        Phase::Ready => "ready",
+        Phase::Hanging => "hanging",
+        Phase::Removed => "removed",
+    }
 }
 
 const fn flag(value: bool) -> f64 {

@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
-use polis_control::{NodeState, PROTOCOL_VERSION, Request, SOCKET_DIRECTORY, SOCKET_NAME};
+use polis_control::{NodeState, Request, SOCKET_DIRECTORY, SOCKET_NAME};
 use polis_testkit::host::PATIENCE;
 
 use crate::Place;
@@ -17,8 +17,7 @@ fn many_that_follow_the_status_leave_room_for_one_that_asks() {
     let mut node = place.host.start(&place.parameters);
     node.wait_state(NodeState::Running);
     let socket = place.root().join(SOCKET_DIRECTORY).join(SOCKET_NAME);
-    let mut request = serde_json::to_vec(&Request { version: PROTOCOL_VERSION, follow: true }).unwrap();
-    request.push(b'\n');
+    let request = Request::Status { follow: true }.to_line().unwrap();
     let followers = (0..MANY).map(|_| {
         let mut client = BufReader::new(UnixStream::connect(&socket).unwrap());
         client.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();

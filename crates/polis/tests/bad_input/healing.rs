@@ -13,10 +13,18 @@ use crate::Place;
 /// Does `harm` to these files, then starts the node and checks that it runs, says so, and says nothing at the next start.
 fn is_mended(place: &Place, before: &OnDisk, harmed: &[&PathBuf], harm: fn(&Path), condition: &str, says: Says<'_>) {
     harmed.iter().for_each(|path| harm(path));
+    let left: Vec<Option<Vec<u8>>> = harmed.iter().map(|path| fs::read(path).ok()).collect();
     let mut node = place.host.start(&place.parameters);
-    let status = node.wait_state(NodeState::Running);
+    // What is not needed to run is read beside that.
+    let status = node.wait("Running with that condition", |status| {
+        status.state == NodeState::Running && status.conditions.iter().any(|found| found.name == condition)
+    });
     has_condition(&status, condition, says);
     assert_eq!(checks::faults(&status), [condition]);
+    // What the node can only learn from its cluster comes when that has been reached.
+    let is_written =
+        || harmed.iter().zip(&left).any(|(path, left)| fs::read(path).is_ok_and(|now| Some(&now) != left.as_ref()));
+    assert_eq!(node.wait_exit_or("what was harmed is written anew", is_written), None, "{}", node.log());
     assert!(node.stop().success());
     checks::stopped(&place.host);
     // Reading what is on the disk fails where one generation is not whole.
@@ -71,4 +79,41 @@ fn roles_torn() {
     let says = Says { why: "both of its files are missing", ..says };
     let there: Vec<&PathBuf> = [&first, &second].into_iter().filter(|path| path.exists()).collect();
     is_mended(&place, &before, &there, remove, "roles-damaged", says);
+}
+
+/// A place with a node that has learned from its cluster all that there is to learn, and was stopped.
+fn informed() -> Place {
+    let place = Place::new();
+    let mut node = place.host.start(&place.parameters);
+    node.wait_state(NodeState::Running);
+    node.wait_contact();
+    let last = place.root().join("esp/polis/members.0");
+    assert_eq!(node.wait_exit_or("a member list that is durable", || last.exists()), None, "{}", node.log());
+    assert!(node.stop().success());
+    place
+}
+
+#[test]
+fn what_the_cluster_tells_again_torn() {
+    for (record, condition, what) in [
+        ("esp/polis/directory", "directory-damaged", "the directory of the cluster's nodes was damaged"),
+        ("esp/polis/members", "members-damaged", "the signed list of consensus members was damaged"),
+        (
+            "data/node/revocations",
+            "revocations-damaged",
+            "the list of what the cluster's authority has revoked was damaged",
+        ),
+    ] {
+        let place = informed();
+        let before = checks::on_disk(&place.root());
+        let [first, second] = ["0", "1"].map(|number| place.root().join(format!("{record}.{number}")));
+        let next = "nothing is lost once the cluster has been reached; look at the disk if it happens again";
+        let says = Says { what, place: &first, why: "it is damaged: ", next };
+        is_mended(&place, &before, &[&first], damage::tear, condition, says);
+        let there: Vec<&PathBuf> = [&first, &second].into_iter().filter(|path| path.exists()).collect();
+        for path in &there {
+            is_mended(&place, &before, &[path], damage::tear, condition, Says { place: path, ..says });
+        }
+        is_mended(&place, &before, &there, damage::tear, condition, says);
+    }
 }

@@ -4,6 +4,7 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use polis_control::NodeState;
+use polis_testkit::address::TestAddress;
 use polis_testkit::checks::OnDisk;
 use polis_testkit::confined::{Namespace, enter_network, in_namespace};
 use polis_testkit::refusal::{Says, has_condition};
@@ -15,7 +16,7 @@ fn address_that_is_not_on_this_machine() {
     let mut place = Place::new();
     // For documentation (RFC 5737), so that no machine has it.
     let address = "192.0.2.7";
-    place.host.address.ip = address.parse().unwrap();
+    place.host.move_to(TestAddress::of_nobody(address.parse().unwrap()));
     let command = in_namespace(Namespace::Network, "ip link set lo up", &[], place.command());
     let mut node = place.host.spawn(command);
     let status = node.wait_condition("consensus-address-not-here");

@@ -12,7 +12,7 @@ use polis_testkit::seed::Random;
 use crate::Place;
 
 /// What a refusal of bad content says next.
-const MAKE_ANEW: &str = "hint: `polis parameters bootstrap` makes a good file";
+const MAKE_ANEW: &str = "hint: `polis parameters bootstrap` makes a good file for the first node of a cluster, `polis parameters register` for each";
 
 /// Good parameters, and what they are made of.
 fn good(place: &Place) -> Vec<u8> {

@@ -3,11 +3,15 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use polis_control::NodeState;
+use polis_testkit::NodeProcess;
 use polis_testkit::checks::OnDisk;
 use polis_testkit::confined::{Namespace, give, in_namespace, is_root, without_powers};
+use polis_testkit::host::PATIENCE;
 use polis_testkit::refusal::{Says, refused};
+use rustix::process::Signal;
 
 use crate::{Place, wait_last_state};
 
@@ -100,6 +104,21 @@ fn of_another_user() {
     );
 }
 
+/// Waits until no thread of a node that was told to stand still runs any more.
+fn wait_still(node: &NodeProcess) {
+    let tasks = format!("/proc/{}/task", node.id());
+    let runs = |task: fs::DirEntry| {
+        // The state is the first field after the name, which stands in parentheses.
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with('T'))
+    };
+    let patience = Instant::now() + PATIENCE;
+    while fs::read_dir(&tasks).unwrap().any(|task| runs(task.unwrap())) {
+        assert!(Instant::now() < patience, "a thread goes on");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 #[test]
 fn in_use_by_a_running_node() {
     let place = Place::new();
@@ -113,6 +132,9 @@ fn in_use_by_a_running_node() {
         next: "stop that one first, or give another root",
     };
     wait_last_state(&node, &root, "\"Running\"");
+    // Whatever changes now is not the work of the first one, which stands still, and keeps its root all the same.
+    node.signal(Signal::STOP);
+    wait_still(&node);
     // The processes of the first one stay, of course, so this is not `refused`.
     let before = polis_testkit::snapshot::Snapshot::of(place.host.directory());
     let mut second = place.host.spawn(place.command());
@@ -122,6 +144,7 @@ fn in_use_by_a_running_node() {
     }
     // What etcd does with its own files is its own business.
     assert_eq!(before.changes_but_for(&["root/data/etcd/data"]), Vec::<String>::new());
+    node.signal(Signal::CONT);
     place.runs_well(node, &OnDisk { node_id: status.node_id, ..OnDisk::default() });
     // It is free now.
     let node = place.host.start(&place.parameters);

@@ -11,11 +11,18 @@ use super::{Home, Run};
 pub(crate) struct Cluster {
     home: Home,
     address: Ipv4Addr,
+    nodes: u32,
 }
 
 impl Cluster {
+    /// A cluster of one node.
     pub(crate) fn new() -> Self {
-        Self { home: Home::new(), address: own_address() }
+        Self::of(1)
+    }
+
+    /// A cluster of `nodes` nodes, with room for one more.
+    pub(crate) fn of(nodes: u32) -> Self {
+        Self { home: Home::new(), address: own_addresses(nodes + 1), nodes }
     }
 
     pub(crate) fn home(&self) -> &Home {
@@ -40,7 +47,8 @@ impl Cluster {
     /// `polis dev up`, to be given more arguments or run.
     pub(crate) fn up_command(&self) -> Command {
         let mut command = self.command();
-        command.args(["dev", "up", "--base-address", &self.address.to_string(), "--etcd"]).arg(etcd());
+        command.args(["dev", "up", "--nodes", &self.nodes.to_string(), "--base-address", &self.address.to_string()]);
+        command.arg("--etcd").arg(etcd());
         command
     }
 
@@ -60,6 +68,25 @@ impl Cluster {
         let nodes = run.json();
         assert_eq!(nodes.as_array().map(Vec::len), Some(1), "{nodes}");
         nodes[0].clone()
+    }
+
+    /// All nodes, as `polis dev status -o json` lists them.
+    #[track_caller]
+    pub(crate) fn all(&self) -> Vec<serde_json::Value> {
+        let run = self.polis("dev status -o json");
+        run.succeeds();
+        run.json().as_array().cloned().unwrap_or_default()
+    }
+
+    /// A command of an operator, with what `polis dev env` says.
+    pub(crate) fn operator(&self, line: &str) -> Run {
+        let environment = self.polis("dev env");
+        let mut command = self.command();
+        for export in environment.succeeds().lines() {
+            let (name, value) = export.strip_prefix("export ").and_then(|rest| rest.split_once('=')).unwrap();
+            command.env(name, value);
+        }
+        command.args(line.split_ascii_whitespace()).output().unwrap().into()
     }
 
     /// Ids of processes that were started for this cluster, found by the home in their command line.
@@ -87,12 +114,12 @@ impl Drop for Cluster {
     }
 }
 
-/// A loopback address of this test alone: from 127.32.0.0 upwards, by process and a counter.
-fn own_address() -> Ipv4Addr {
+/// The first of some loopback addresses of this test alone: from 127.32.0.0 upwards, by process and a counter.
+fn own_addresses(count: u32) -> Ipv4Addr {
     static COUNTER: AtomicU32 = AtomicU32::new(0);
-    let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-    assert!(number < 16, "one process has no more addresses");
-    let above = (std::process::id() << 4 | number) % (96 << 16);
+    let number = COUNTER.fetch_add(count, Ordering::Relaxed);
+    assert!(number + count <= 32, "one process has no more addresses");
+    let above = (std::process::id() << 5 | number) % (96 << 16);
     Ipv4Addr::from_bits(Ipv4Addr::new(127, 32, 0, 0).to_bits() + above)
 }
 

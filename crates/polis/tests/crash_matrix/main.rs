@@ -18,7 +18,8 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
-use polis_testkit::Host;
+use points::Start;
+use polis_testkit::{Host, NodeProcess};
 
 /// SIGKILL.
 const KILLED: Option<i32> = Some(9);
@@ -48,6 +49,12 @@ impl Place {
     /// Points passed since the log was emptied.
     fn passed(&self) -> Vec<String> {
         read_lines(&self.fault_log())
+    }
+
+    /// Waits until a start whose points are logged has come to rest.
+    fn wait_rest(&self, node: &mut NodeProcess, start: &Start) {
+        let ended = node.wait_exit_or("rest", || start.is_at_rest(&self.passed()));
+        assert_eq!(ended, None, "the node ended: {}", node.log());
     }
 
     /// A start whose points are logged.

@@ -81,13 +81,18 @@ fn run_matrix<S>(start: &Start, state: impl Fn() -> S + Sync, case: impl Fn(&mut
     assert_eq!(results.len(), places.len());
 }
 
-/// Starts the node and lets it die at the point. Returns after how long its etcd was gone, or nothing if the node did not
-/// pass the point.
-fn die_at(place: &Place, point: &Point) -> Option<Duration> {
+/// Starts the node and lets it die at the point. Returns after how long its etcd was gone, or nothing if the node has come to rest
+/// without passing the point.
+fn die_at(place: &Place, start: &Start, point: &Point) -> Option<Duration> {
     let mut command = place.logged(place.host.command());
     command.env("POLIS_FAULT", format!("{}#{}", point.point, point.pass));
     let mut node = place.host.spawn(command);
-    let status = node.wait_exit_or_stop();
+    let status = node.wait_exit_or("rest", || !point.certain && start.is_at_rest(&place.passed()));
+    // It may yet die there while it stops.
+    let status = status.unwrap_or_else(|| {
+        node.signal(rustix::process::Signal::TERM);
+        node.wait_exit()
+    });
     if !was_killed(status) {
         assert!(!point.certain && status.success(), "{}#{}: {status}\n{}", point.point, point.pass, node.log());
         return None;
@@ -101,7 +106,7 @@ fn die_at(place: &Place, point: &Point) -> Option<Duration> {
 
 fn first_start(point: &Point) -> Outcome {
     let place = Place::new();
-    let Some(etcd) = die_at(&place, point) else { return Outcome::NotPassed };
+    let Some(etcd) = die_at(&place, &FIRST_START, point) else { return Outcome::NotPassed };
     let passed = place.passed();
     let has_passed = |point: &str| passed.iter().any(|passed| passed == point);
 
@@ -120,6 +125,7 @@ fn first_start(point: &Point) -> Outcome {
         // again: one for the making, one for the first election.
         assert!(content.raft_term > 2, "etcd has forgotten its history");
     }
+    checks::leads(&place.root(), &node.wait_contact());
     assert!(node.stop().success());
     checks::stopped(&place.host);
     Outcome::Died(etcd)
@@ -152,13 +158,14 @@ impl LaterStarts {
         let (key, value) = (format!("test/{}", self.written.len()), format!("value {}", self.written.len()));
         Store::of_node(&self.place.root()).put(&key, &value);
         self.written.insert(key, value);
+        checks::leads(&self.place.root(), &node.wait_contact());
         assert!(node.stop().success());
         checks::stopped(&self.place.host);
     }
 
     fn case(&mut self, point: &Point) -> Outcome {
         let files = contents(&self.place.root());
-        let Some(etcd) = die_at(&self.place, point) else { return Outcome::NotPassed };
+        let Some(etcd) = die_at(&self.place, &LATER_START, point) else { return Outcome::NotPassed };
         // A later start makes nothing of value, so it cannot lose any either.
         assert_eq!(contents(&self.place.root()), files);
         self.run();

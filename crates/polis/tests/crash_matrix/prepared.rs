@@ -3,24 +3,36 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use polis_control::NodeState;
+use polis_testkit::address::TestAddress;
 use polis_testkit::checks::{self, OnDisk};
-use polis_testkit::{etcd, processes, scratch};
+use polis_testkit::{damage, etcd, processes, scratch};
 
+use crate::points::{FIRST_START, Steps};
 use crate::{Place, was_killed};
 
-/// A place with a node that has run and was stopped.
+/// A place with a node that has run, has come to rest and was stopped.
 fn enrolled() -> (Place, OnDisk) {
     let place = Place::new();
-    let mut node = place.host.start(&place.parameters);
+    let mut node = place.host.spawn(place.logged(place.host.command()));
     node.wait_state(NodeState::Running);
+    place.wait_rest(&mut node, &FIRST_START);
     assert!(node.stop().success());
     let before = checks::on_disk(&place.root());
     (place, before)
 }
 
-/// Starts the node and checks it; returns its log and the names of conditions it had.
+/// Starts the node, which is to die at this point.
+fn die_at(place: &Place, point: &str) {
+    let mut command = place.logged(place.host.command());
+    command.env("POLIS_FAULT", point);
+    assert!(was_killed(place.host.spawn(command).wait_exit()), "{point}");
+    processes::wait_until_gone(place.host.directory()).unwrap_or_else(|left| panic!("{left}"));
+}
+
+/// Starts the node and checks it; returns its log.
 fn run(place: &Place, before: &OnDisk) -> String {
     let mut node = place.host.start(&place.parameters);
     let status = node.wait_state(NodeState::Running);
@@ -89,10 +101,7 @@ const ENTRY: u8 = 2;
 #[test]
 pub(crate) fn s6_a_founding_that_etcd_had_only_begun_is_begun_again() {
     let place = Place::new();
-    let mut command = place.logged(place.host.command());
-    command.env("POLIS_FAULT", "birth/before");
-    assert!(was_killed(place.host.spawn(command).wait_exit()));
-    processes::wait_until_gone(place.host.directory()).unwrap();
+    die_at(&place, "birth/before");
     let before = checks::on_disk(&place.root());
     // As after a kill between etcd's making of the log and its first entry: the head alone is there. etcd starts with that, has
     // no voter, and waits for a leader for ever.
@@ -107,6 +116,53 @@ pub(crate) fn s6_a_founding_that_etcd_had_only_begun_is_begun_again() {
     bytes[position..].fill(0);
     fs::write(&log, bytes).unwrap();
     run(&place, &before);
+}
+
+#[test]
+pub(crate) fn w11_a_directory_that_is_rewritten_always_has_this_node() {
+    let (mut place, before) = enrolled();
+    for step in Steps::Write.names() {
+        let old = place.host.ip().to_string();
+        place.host.move_to(TestAddress::claim());
+        let new = place.host.ip().to_string();
+        die_at(&place, &format!("directory/{step}"));
+        let is_replaced = ["renamed", "done"].contains(step);
+        let now = checks::own_addresses(&place.root());
+        assert_eq!(now.first(), Some(if is_replaced { &new } else { &old }), "{step}: {now:?}");
+
+        let mut node = place.host.spawn(place.logged(place.host.command()));
+        let status = node.wait_state(NodeState::Running);
+        checks::running(&place.root(), &status, &before);
+        let is_written = || is_replaced || place.passed().iter().any(|point| point == "directory/done");
+        assert_eq!(node.wait_exit_or("a directory that is written", is_written), None, "{}", node.log());
+        assert!(node.stop().success());
+        checks::stopped(&place.host);
+        let now = checks::own_addresses(&place.root());
+        assert!(now[0] == new && now.contains(&old), "{step}: {now:?}");
+    }
+}
+
+/// Longest time in which roles that were not saved are healed once the node runs (window W14).
+const HEALING: Duration = Duration::from_secs(5);
+
+#[test]
+pub(crate) fn w14_roles_that_were_not_saved_are_healed() {
+    let (place, before) = enrolled();
+    let kills = Steps::Write.names().iter().map(|step| Some(format!("roles/recorded/{step}")));
+    for kill in [None].into_iter().chain(kills) {
+        damage::lose_controller_role(&place.root());
+        if let Some(point) = &kill {
+            die_at(&place, point);
+        }
+        let mut node = place.host.start(&place.parameters);
+        let status = node.wait_state(NodeState::Running);
+        let runs = Instant::now();
+        checks::running(&place.root(), &status, &before);
+        node.wait("all roles", |status| status.roles == ["ConsensusMember", "KubernetesController"]);
+        assert!(runs.elapsed() < HEALING, "{kill:?}: {:?}", runs.elapsed());
+        assert!(node.stop().success());
+        checks::stopped(&place.host);
+    }
 }
 
 #[test]

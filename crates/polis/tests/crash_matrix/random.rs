@@ -20,8 +20,9 @@ const KILLS_ON_ONE_ROOT: u64 = 10;
 /// Most kills in a row without a start that is left to come to Running.
 const KILLS_IN_A_ROW: u64 = 3;
 
-/// Latest time of a kill after exec. A start takes 0.2 to 0.4 s, so some kills hit a node that has begun to run.
-const LATEST: Duration = Duration::from_millis(500);
+/// Latest time of a kill after exec. A start takes 0.2 to 0.4 s, so some kills hit a node that has begun to run and finds out who
+/// leads its cluster.
+const LATEST: Duration = Duration::from_millis(600);
 
 #[test]
 fn a_node_that_is_killed_at_random_times_loses_nothing() {
@@ -61,6 +62,7 @@ fn one_root(random: &mut Random, kills: u64) -> u64 {
         let (key, value) = (format!("test/{done}"), format!("written after kill {done}"));
         Store::of_node(&place.root()).put(&key, &value);
         written.insert(key, value.into_bytes());
+        checks::leads(&place.root(), &node.wait_contact());
         // Half of the nodes that run are killed too, right after the acknowledgement.
         if random.below(2) == 0 {
             node.kill();

@@ -1,13 +1,16 @@
 //! Nothing that lasts is done without a fault point: compared with a trace of the system calls, and with etcd's own counts.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::time::Instant;
 
 use polis_control::NodeState;
+use polis_testkit::host::PATIENCE;
 use polis_testkit::store::Store;
 use polis_testkit::trace;
 
 use crate::Place;
-use crate::points::{FIRST_START, LATER_START, Site, Start, Steps};
+use crate::points::{Beside, FIRST_START, LATER_START, Site, Start, Steps};
 use crate::recorded::compare;
 
 #[test]
@@ -17,8 +20,10 @@ fn every_rename_sync_and_transaction_stands_between_two_points() {
         let file = place.host.directory().join("trace");
         let mut node = place.host.spawn(place.logged(place.host.traced_command(&file)));
         node.wait_state(NodeState::Running);
-        let asked = Store::of_node(&place.root()).changes_asked();
-        let passed_by_then = place.passed();
+        place.wait_rest(&mut node, start);
+        let (asked, points) = asked_in_a_quiet_moment(&place);
+        assert_eq!(asked.values().sum::<u64>(), points, "{asked:?}");
+        assert!(points >= transactions(start) as u64);
         assert!(node.stop().success());
         let passed = place.passed();
         compare(start, &passed);
@@ -32,29 +37,50 @@ fn every_rename_sync_and_transaction_stands_between_two_points() {
         // The checker has seen every point and, as a lower bound, every call that the table stands for.
         assert_eq!(findings.points, passed.len());
         assert!(findings.calls >= calls_of(start), "{findings:?}");
-
-        let transactions = transactions(start);
-        let points = passed_by_then.iter().filter(|point| point.ends_with("/before")).count();
-        assert_eq!(points, transactions);
-        assert_eq!(asked.values().sum::<u64>(), transactions as u64, "{asked:?}");
     }
 }
 
-/// System calls that the main line of a start makes to make things last, without those that settle.
-fn calls_of(start: &Start) -> usize {
-    let calls = |site: &Site| match site.steps {
-        // The file, its new name, and its directory.
-        Steps::Write => 3,
-        Steps::Directory => 1,
-        Steps::Settle | Steps::Transaction => 0,
+/// What etcd was asked for that could change something, and how many points say that it was to be. Both count the same only
+/// while nothing is under way, so it is looked until nothing was, from before etcd was asked until after.
+fn asked_in_a_quiet_moment(place: &Place) -> (BTreeMap<String, u64>, u64) {
+    let deadline = Instant::now() + PATIENCE;
+    let counts = || {
+        let passed = place.passed();
+        let count = |step: &str| passed.iter().filter(|point| point.ends_with(step)).count() as u64;
+        (count("/before"), count("/after"))
     };
-    start.sites.iter().map(calls).sum()
+    loop {
+        let begun = counts();
+        let asked = Store::of_node(&place.root()).changes_asked();
+        if begun.0 == begun.1 && counts() == begun {
+            return (asked, begun.0);
+        }
+        assert!(Instant::now() < deadline, "something is always under way");
+    }
 }
 
-fn transactions(start: &Start) -> usize {
-    let is_transaction = |site: &&Site| match site.steps {
-        Steps::Transaction => true,
-        Steps::Write | Steps::Directory | Steps::Settle => false,
+/// How often each site is passed for sure until the node has come to rest.
+fn for_sure(start: &Start) -> impl Iterator<Item = (&Site, usize)> {
+    let beside = start.beside.iter().map(|Beside { site, often }| (site, often.until_rest().0));
+    start.sites.iter().map(|site| (site, 1)).chain(beside)
+}
+
+/// System calls that a start makes for sure to make things last, without those that settle.
+fn calls_of(start: &Start) -> usize {
+    let calls = |(site, times): (&Site, usize)| match site.steps {
+        // The file, its new name, and its directory.
+        Steps::Write => 3 * times,
+        Steps::Directory => times,
+        Steps::Settle | Steps::Transaction => 0,
     };
-    start.sites.iter().filter(is_transaction).count()
+    for_sure(start).map(calls).sum()
+}
+
+/// Changes that a start asks etcd for, for sure.
+fn transactions(start: &Start) -> usize {
+    let transactions = |(site, times): (&Site, usize)| match site.steps {
+        Steps::Transaction => times,
+        Steps::Write | Steps::Directory | Steps::Settle => 0,
+    };
+    for_sure(start).map(transactions).sum()
 }

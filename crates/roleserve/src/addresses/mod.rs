@@ -3,7 +3,7 @@
 //! An address is a hint, the key decides. There are four sources, and this is their order: the directory, which the cluster
 //! keeps up to date and which outlasts a start on the ESP; what an operator has said; announcements on the link. Above all of
 //! them stands an address at which a node has proved with its key to be, which is looked for when there is no contact
-//! ([`locate`](crate::locate)).
+//! ([`locate`](crate::workers::locate)).
 //!
 //! What comes out are two watched values: where the dialer of the consensus member finds its peers, and where the client of the
 //! cluster looks for the leader.
@@ -83,12 +83,9 @@ impl Known {
         self.announced.insert(node_id, address);
     }
 
-    /// A node has proved to be at an address, or to be at none that is known.
-    pub(crate) fn prove(&mut self, node_id: NodeId, address: Option<IpAddr>) {
-        match address {
-            Some(address) => self.proven.insert(node_id, address),
-            None => self.proven.remove(&node_id),
-        };
+    /// A node has proved to be at an address.
+    pub(crate) fn prove(&mut self, node_id: NodeId, address: IpAddr) {
+        self.proven.insert(node_id, address);
     }
 
     /// Where this node serves the cluster itself.
@@ -284,13 +281,11 @@ mod tests {
         scene.known.set_operator([(node, ip(21)), (node, ip(22)), (node, ip(11))]);
         assert_eq!(scene.known.candidates(&node), [ip(11), ip(21), ip(22), ip(31)]);
         assert_eq!(scene.peers(), [(0, "10.0.0.11:7834".to_owned())]);
-        scene.known.prove(node, Some(ip(31)));
+        scene.known.prove(node, ip(31));
         assert_eq!(scene.known.candidates(&node), [ip(31), ip(11), ip(21), ip(22)]);
         assert_eq!(scene.peers(), [(0, "10.0.0.31:7834".to_owned())]);
         // All of them are asked who leads.
         assert_eq!(scene.endpoints().len(), 4);
-        scene.known.prove(node, None);
-        assert_eq!(scene.peers(), [(0, "10.0.0.11:7834".to_owned())]);
     }
 
     #[test]
@@ -299,7 +294,7 @@ mod tests {
         let (moved, stayed) = (scene.id(0), scene.id(1));
         for node in [moved, stayed] {
             scene.known.announce(node, ip(31));
-            scene.known.prove(node, Some(ip(31)));
+            scene.known.prove(node, ip(31));
         }
         scene.known.change_directory(|directory| {
             directory.learn(&Sighting { node_id: moved, public_key: None, address: Some(ip(41)) });

@@ -20,7 +20,7 @@ use crate::identity::Identity;
 use crate::kept::Kept;
 use crate::shared::{Shared, changed};
 use crate::workers::locate::{is_lost, until_lost};
-use message::{Announcement, Judge};
+use message::{Announcement, Judge, Unbelievable};
 
 /// Whether a node announces itself on its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +73,7 @@ pub(crate) async fn run(shared: Arc<Shared>, context: Context) -> RunnableResult
         identity: &identity,
         numbers: Numbers { kept, free: None },
         judge,
+        told_of_other_version: false,
     };
     context.unless_cancelled(worker.serve()).await?
 }
@@ -83,6 +84,8 @@ struct Worker<'a> {
     identity: &'a Identity,
     numbers: Numbers,
     judge: Judge,
+    /// Whether the log says that another version of the format is spoken on this link.
+    told_of_other_version: bool,
 }
 
 /// Numbers of announcements, none of which is used twice, also over starts.
@@ -200,6 +203,15 @@ impl Worker<'_> {
             }
             Ok(None) => false,
             Err(reason) => {
+                // Said once, and not as a warning, as anybody can send this. Nothing depends on announcements alone.
+                if matches!(reason, Unbelievable::Version { .. })
+                    && !std::mem::replace(&mut self.told_of_other_version, true)
+                {
+                    tracing::info!(
+                        reason = with_causes(&reason),
+                        "announcements of another version on this link are ignored"
+                    );
+                }
                 tracing::debug!(reason = with_causes(&reason), "ignored an announcement on this link");
                 false
             }

@@ -116,6 +116,7 @@ impl ControlPlane {
     /// When the system does not give what a member needs, such as a port on loopback, or while a member is being stopped; it can
     /// be tried again.
     pub fn start_member(&self, settings: MemberSettings) -> io::Result<Consensus> {
+        let known_members = self.0.known_members(&settings.start);
         let wanted = self.0.wanted();
         if wanted.stopping {
             return Err(io::Error::new(io::ErrorKind::WouldBlock, "the consensus member is being stopped"));
@@ -125,7 +126,7 @@ impl ControlPlane {
             return Ok(member);
         }
         let MemberSettings { credentials, public_key, start } = settings;
-        let timing = self.0.timing(&start, &wanted.peers);
+        let timing = timing(&start, &wanted.peers, known_members);
         let ControlPlaneSettings { etcd, disk, address } = &self.0.settings;
         let consensus = Consensus::new(Configuration {
             etcd: etcd.clone(),
@@ -145,7 +146,7 @@ impl ControlPlane {
 
     /// Stops the curator and then the member, and returns when nothing of them runs any more. May be dropped and called again,
     /// and goes on then. It takes the runnable for that.
-    pub async fn stop_member(&self) {
+    pub(crate) async fn stop_member(&self) {
         self.0.wanted().stopping = true;
         self.0.curator.send_replace(None);
         self.0.curator_slot.clear();
@@ -177,12 +178,12 @@ impl ControlPlane {
         self.0.curator.subscribe()
     }
 
-    /// Says who this node is; the curator waits for that. [`RoleServe`](crate::RoleServe) does it.
+    /// Says who this node is; the curator waits for that.
     ///
     /// # Errors
     ///
     /// When the parts of the identity do not belong together.
-    pub fn set_identity(&self, identity: &Identity) -> Result<(), ServerIdentityError> {
+    pub(crate) fn set_identity(&self, identity: &Identity) -> Result<(), ServerIdentityError> {
         let Identity { key, certificate, authority, .. } = identity;
         let identity = ServerIdentity::new(key, certificate.clone(), authority.clone())?;
         let mut wanted = self.0.wanted();
@@ -192,7 +193,7 @@ impl ControlPlane {
     }
 
     /// Says where the other members are now.
-    pub fn set_peers(&self, peers: PeerMap) {
+    pub(crate) fn set_peers(&self, peers: PeerMap) {
         let mut wanted = self.0.wanted();
         if wanted.peers == peers {
             return;
@@ -222,21 +223,25 @@ impl Inner {
         self.curator.send_replace(Some(curator));
     }
 
-    /// Timing to begin with: a member that is likely to be alone does not wait as if it were not. What is wrong is put right
-    /// later, at the price of one restart of etcd.
-    fn timing(&self, start: &Start, peers: &PeerMap) -> Timing {
-        let network = Timing::Network(Pace::default());
+    /// How many members there were when this node was last up, for one that comes back. Reads the disk, so not under the lock.
+    fn known_members(&self, start: &Start) -> usize {
         match start {
-            Start::Found => Timing::Alone,
-            Start::Join(_) => network,
-            Start::Existing if !peers.is_empty() => network,
+            Start::Found | Start::Join(_) => 0,
             Start::Existing => {
                 let layout = Layout::new(Arc::clone(&self.settings.disk));
                 let directory = layout.esp.polis.cluster_directory.load().ok().flatten();
-                let members = directory
-                    .map_or(0, |loaded| loaded.value.nodes.iter().filter(|node| node.consensus_member).count());
-                if members > 1 { network } else { Timing::Alone }
+                directory.map_or(0, |loaded| loaded.value.nodes.iter().filter(|node| node.consensus_member).count())
             }
         }
+    }
+}
+
+/// Timing to begin with: a member that is likely to be alone does not wait as if it were not. What is wrong is put right later, at
+/// the price of one restart of etcd.
+fn timing(start: &Start, peers: &PeerMap, known_members: usize) -> Timing {
+    match start {
+        Start::Found => Timing::Alone,
+        Start::Existing if peers.is_empty() && known_members <= 1 => Timing::Alone,
+        Start::Existing | Start::Join(_) => Timing::Network(Pace::default()),
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! A runnable cannot start children after it has begun its work, and a child cannot be taken away from it. So what comes and
 //! goes has a place that is always there: one life of the place waits until something is wanted, runs it as itself, and ends
-//! when that is no longer wanted. Only when nothing is left of a life does the supervisor begin the next, which is how the
-//! place knows that it is free again.
+//! when that is no longer wanted, which is no death. Only when nothing is left of a life does the supervisor begin the next, which
+//! is how the place knows that it is free again.
 
-use polis_supervisor::{Context, Runnable, RunnableResult};
+use polis_supervisor::{BeginAnew, Context, Runnable, RunnableResult};
 use tokio::sync::watch;
 
 /// A place for one `T`. Clones are the same place.
@@ -20,11 +20,6 @@ struct Occupancy<T> {
     /// Numbers what is wanted, so that the same thing wanted anew is another.
     next: u64,
 }
-
-/// What has run in a slot is to stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("stopped, as it is no longer wanted like this")]
-pub(crate) struct NoLongerWanted;
 
 impl<T> Default for Slot<T> {
     fn default() -> Self {
@@ -62,7 +57,7 @@ impl<T: Clone + Send + Sync + 'static> Slot<T> {
         let unwanted = occupancy.wait_for(|slot| slot.wanted.as_ref().is_none_or(|(wanted, _)| *wanted != number));
         tokio::select! {
             result = runnable(value).run(context.clone()) => result,
-            _ = unwanted => Err(NoLongerWanted.into()),
+            _ = unwanted => Err(BeginAnew.into()),
         }
     }
 
@@ -183,6 +178,9 @@ mod tests {
         assert_eq!(*fixture.events.borrow(), ["begin 1", "end 1", "begin 2", "end 2"]);
         fixture.slot.want(3);
         fixture.wait_for(&["begin 1", "end 1", "begin 2", "end 2", "begin 3"]).await;
+        let dump = fixture.harness.observer().dump();
+        let slot = dump.iter().find(|report| report.distinguished_name.as_str() == "root.slot").unwrap();
+        assert_eq!((slot.restarts, slot.last_error.as_deref()), (2, None), "to stop what is not wanted is no death");
         fixture.harness.finish().await;
     }
 

@@ -9,17 +9,22 @@ use std::time::Duration;
 
 use futures::SinkExt as _;
 use futures::channel::mpsc;
+use polis_condition::{Conditions, Severity};
 use polis_curator::{HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT};
 use polis_proto::curator_api::HeartbeatRequest;
 use polis_proto::curator_api::curator_client::CuratorClient;
 use polis_rpc::{ClusterClient, Leader, Search, describe};
 use polis_supervisor::{Context, RunnableResult};
 use tokio::time::{Instant, sleep_until, timeout};
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::follow::replaced;
+use super::never;
 use crate::pause::Pause;
 use crate::shared::Shared;
+
+/// Name of the condition that is raised while another process shows itself to the leader as this node.
+pub const RUNS_TWICE: &str = "node-runs-twice";
 
 /// How long an answer may take: until the leader would hold this node for silent if it had not heard it.
 const ANSWER_DEADLINE: Duration = HEARTBEAT_TIMEOUT.saturating_sub(HEARTBEAT_INTERVAL);
@@ -43,7 +48,7 @@ pub(crate) async fn run(shared: Arc<Shared>, context: Context) -> RunnableResult
             let leader = find(&shared, &cluster).await;
             let before = shared.contact.borrow().last_heartbeat;
             let status = tokio::select! {
-                status = one_stream(&shared, &leader) => status,
+                status = one_stream(&shared, context.conditions(), &leader) => status,
                 status = replaced(&cluster, leader.node_id) => status,
             };
             shared.contact.send_if_modified(|contact| {
@@ -51,6 +56,7 @@ pub(crate) async fn run(shared: Arc<Shared>, context: Context) -> RunnableResult
             });
             cluster.doubt(&leader, &status);
             shared.look_at_refusal(context.conditions(), &identity, &status).await;
+            look_for_another(context.conditions(), &status);
             if shared.contact.borrow().last_heartbeat > before {
                 pause.reset();
             }
@@ -58,11 +64,6 @@ pub(crate) async fn run(shared: Arc<Shared>, context: Context) -> RunnableResult
         }
     };
     never(context.unless_cancelled(beat).await?)
-}
-
-/// What a loop without an end comes to.
-pub(crate) fn never(infallible: std::convert::Infallible) -> RunnableResult {
-    match infallible {}
 }
 
 /// Waits for a leader, and says that there is none if that takes long.
@@ -87,7 +88,7 @@ async fn find(shared: &Shared, cluster: &ClusterClient) -> Leader {
 }
 
 /// Sends and hears until the stream ends, and tells how it ended.
-async fn one_stream(shared: &Shared, leader: &Leader) -> Status {
+async fn one_stream(shared: &Shared, conditions: &Conditions, leader: &Leader) -> Status {
     let (mut sender, receiver) = mpsc::channel(QUEUE);
     let mut client = CuratorClient::new(leader.channel.clone());
     let mut sent = Instant::now();
@@ -104,6 +105,7 @@ async fn one_stream(shared: &Shared, leader: &Leader) -> Status {
             Err(status) => return status,
         }
         shared.contact.send_if_modified(|contact| contact.succeed(Some(leader.node_id), Instant::now()));
+        conditions.clear(RUNS_TWICE);
         // Between heartbeats nothing is to come but the end.
         tokio::select! {
             ended = answers.message() => return match ended {
@@ -117,6 +119,19 @@ async fn one_stream(shared: &Shared, leader: &Leader) -> Status {
         if sender.send(HeartbeatRequest {}).await.is_err() {
             return Status::unavailable("the leader takes no more heartbeats");
         }
+    }
+}
+
+/// Says so when the leader refuses this process because another one has the key of this node.
+fn look_for_another(conditions: &Conditions, status: &Status) {
+    if status.code() == Code::AlreadyExists {
+        conditions.raise(
+            RUNS_TWICE,
+            Severity::Error,
+            status.message(),
+            "stop one of the two at once: as members of the consensus they could together damage the state of the cluster. If this \
+             one is the copy, delete its root directory; a machine that is to be another node starts with an empty one",
+        );
     }
 }
 

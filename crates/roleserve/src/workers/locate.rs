@@ -15,7 +15,7 @@ use polis_rpc::{CURATOR_PORT, ClientIdentity, Connector, ExpectedServer, NODE_MA
 use polis_supervisor::{Context, RunnableResult};
 use tokio::time::{sleep, timeout};
 
-use super::heartbeat::never;
+use super::never;
 use crate::identity::Identity;
 use crate::shared::{Shared, changed};
 
@@ -69,7 +69,7 @@ async fn prove(shared: &Shared, identity: &Identity, shown: &ClientIdentity, nod
     let answers = futures::future::join_all(asked).await;
     let proven = candidates.iter().zip(answers).find(|(_, answers)| *answers).map(|(address, _)| *address);
     if let Some(address) = proven {
-        shared.addresses.change(|known| known.prove(node_id, Some(address)));
+        shared.addresses.change(|known| known.prove(node_id, address));
     }
 }
 

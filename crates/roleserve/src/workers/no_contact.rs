@@ -8,7 +8,7 @@ use polis_supervisor::{Context, RunnableResult};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::heartbeat::never;
+use super::never;
 use crate::contact::Contact;
 use crate::shared::{Shared, changed};
 

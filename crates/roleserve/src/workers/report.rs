@@ -8,7 +8,7 @@ use polis_proto::enrolment::enrolment_client::EnrolmentClient;
 use polis_rpc::CallError;
 use polis_supervisor::{Context, RunnableResult};
 
-use super::heartbeat::never;
+use super::never;
 use crate::pause::Pause;
 use crate::shared::{CALL, Shared, changed};
 

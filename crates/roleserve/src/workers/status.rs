@@ -9,7 +9,7 @@ use polis_proto::curator_api::curator_client::CuratorClient;
 use polis_rpc::{CURATOR_PORT, CallError};
 use polis_supervisor::{Context, RunnableResult};
 
-use super::heartbeat::never;
+use super::never;
 use crate::pause::Pause;
 use crate::shared::{CALL, Shared, changed};
 

@@ -11,7 +11,7 @@ use polis_proto::curator_state::DecommissionPhase;
 use polis_proto::enrolment::Orders;
 use polis_proto::enrolment::get_members_response::ConsensusMember;
 use polis_proto::rpc_detail::RemovedNode;
-use polis_roleserve::{NO_CONTACT, Removal, UNKNOWN_TO_CLUSTER, store_first_directory};
+use polis_roleserve::{NO_CONTACT, RUNS_TWICE, Removal, UNKNOWN_TO_CLUSTER, store_first_directory};
 use polis_rpc::detail;
 use polis_storage::LocalRoles;
 use tokio::time::{sleep, timeout};
@@ -76,7 +76,7 @@ async fn a_node_makes_itself_known_once_and_tells_what_changes() {
     assert_eq!(first.node_id, node.id().to_string());
     let status = first.status.unwrap();
     assert_eq!(status.external_address, node.ip().to_string());
-    assert_eq!(status.boot_id, node.running().role_serve.boot_id());
+    assert_eq!(status.boot_id.len(), 16);
     assert_eq!(status.running_curator, None);
     let share_key = node.identity.share_public.as_bytes().to_vec();
     leader.script.wait_reports(|reports| reports.first().is_some_and(|report| report.share_key == share_key)).await;
@@ -136,6 +136,18 @@ async fn a_leader_that_is_gone_is_missed_and_found_again() {
     node.wait_condition(NO_CONTACT, false).await;
     let roles = node.running().role_serve.roles();
     node.wait("a worker", roles, |roles| roles.is_some_and(|roles| roles.kubernetes_worker)).await;
+    finish(leader, node).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_runs_twice_says_so_until_it_does_not() {
+    let (_, leader, mut node) = scene();
+    node.start();
+    node.in_contact().await;
+    leader.script.refuse(Some(Status::already_exists("it runs twice")));
+    node.wait_condition(RUNS_TWICE, true).await;
+    leader.script.refuse(None);
+    node.wait_condition(RUNS_TWICE, false).await;
     finish(leader, node).await;
 }
 

@@ -23,6 +23,9 @@ const ANSWERING_FOR_LONG: Duration = Duration::from_millis(700);
 /// When it has gone on for long.
 const LONG: Duration = Duration::from_secs(30);
 
+/// Share of a pause after an answer that is left to chance, so that those who ask do not do it in step.
+const RANDOMIZATION: f64 = 0.3;
+
 /// Pauses of one address in one search.
 pub(super) struct Pace {
     silent: Backoff,
@@ -42,7 +45,7 @@ impl Pace {
     pub(super) fn after_answer(&mut self, searched: Duration, random: f64) -> Duration {
         self.silent.reset();
         let longest = if searched < LONG { ANSWERING } else { ANSWERING_FOR_LONG };
-        longest.mul_f64(0.7 + 0.3 * random)
+        longest.mul_f64(1.0 - RANDOMIZATION * random)
     }
 }
 

@@ -46,7 +46,7 @@ impl fmt::Display for Who {
     }
 }
 
-/// The rule of metropolis.md G.4 and of stage 2, written down once more.
+/// The rule of metropolis.md G.4, written down once more.
 fn expected(method: &Method, who: Who, in_contact: bool) -> Code {
     let is_open = method.authorization == Authorization::AllowUnauthenticated;
     let needed = match method.authorization {
@@ -202,6 +202,7 @@ async fn a_method_without_an_entry_never_runs() {
     ] {
         let status = call(&channel, path, b"").await.unwrap_err();
         assert_eq!(status.code(), Code::Unimplemented, "{path}: {status:?}");
+        assert!(status.message().contains(concat!("runs Polis ", env!("CARGO_PKG_VERSION"))), "{path}: {status:?}");
     }
     server.finish().await;
 }

@@ -246,16 +246,15 @@ async fn a_leader_is_believed_only_when_it_says_so_itself() {
     // Two say what is not so any more, and the one that they name does not say it.
     curators.says[2].send_replace(Says::Leads(1));
     let client = curators.client(curators.addresses.clone());
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let search = client.client.search().borrow().clone();
-    match search {
-        Search::Searching { failures, attempts, .. } => {
-            assert!(attempts > 0);
-            let failure = &failures[&curators.addresses[2]];
-            assert!(failure.text.contains("does not lead"), "{failure:?}");
-        }
+    // Both that are named deny it.
+    let mut search = client.client.search();
+    let refuted = search.wait_for(|search| match search {
+        Search::Searching { failures, .. } => curators.addresses[1..]
+            .iter()
+            .all(|address| failures.get(address).is_some_and(|failure| failure.text.contains("does not lead"))),
         Search::Found(leader) => panic!("{leader:?}"),
-    }
+    });
+    tokio::time::timeout(PATIENCE, refuted).await.unwrap().unwrap();
     // Now it does, and those who named it say nothing new.
     curators.says[2].send_replace(Says::Leads(2));
     let (_, took) = client.finds(&curators.nodes[2]).await;
@@ -295,11 +294,16 @@ async fn all_down_and_up_again() {
         curators.down(index).await;
     }
     let down = Instant::now();
+    // Long enough for pauses to have grown.
     tokio::time::sleep(Duration::from_millis(700)).await;
-    let failures = client.client.search().borrow().failures();
-    for address in &curators.addresses {
-        assert!(failures[address].text.contains("refuses connections"), "{failures:?}");
-    }
+    let mut search = client.client.search();
+    let refused = search.wait_for(|search| {
+        let failures = search.failures();
+        let is_refused =
+            |address| failures.get(address).is_some_and(|failure| failure.text.contains("refuses connections"));
+        curators.addresses.iter().all(is_refused)
+    });
+    tokio::time::timeout(PATIENCE, refused).await.unwrap().unwrap();
     let down = down.elapsed();
     curators.all_say(Says::Leads(1));
     for index in 0..3 {

@@ -68,8 +68,14 @@ impl<P: Clone> Tree<P> {
                 self.forgive(life.node);
                 return self.set_state(life.node, State::Done, now);
             }
-            Outcome::Finished | Outcome::Cancelled if cancelled => {
+            Outcome::Finished | Outcome::Cancelled | Outcome::Anew if cancelled => {
                 return self.set_state(life.node, State::Canceled, now);
+            }
+            Outcome::Anew => {
+                self.forgive(life.node);
+                self.set_state(life.node, State::Canceled, now);
+                let group = self.node(life.node).group;
+                return self.fall(group, now);
             }
             Outcome::Finished => "returned without having signalled Done".into(),
             Outcome::Cancelled => {

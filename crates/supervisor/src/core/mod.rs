@@ -55,6 +55,8 @@ pub(crate) enum Outcome {
     Finished,
     /// It returned the error that says it was cancelled.
     Cancelled,
+    /// It returned the error that asks for its next life.
+    Anew,
     /// It was aborted because it did not stop.
     Aborted,
     /// It returned an error, panicked, or broke a rule: the error with its causes.

@@ -27,7 +27,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (which.clone(), 1_u8..4).prop_map(|(which, members)| Step::Group(which, members)),
         3 => which.clone().prop_map(Step::Healthy),
         2 => which.clone().prop_map(Step::Done),
-        3 => (which.clone(), 0_u8..3).prop_map(|(which, outcome)| Step::Returns(which, outcome)),
+        3 => (which.clone(), 0_u8..4).prop_map(|(which, outcome)| Step::Returns(which, outcome)),
         5 => which.prop_map(Step::Ends),
         4 => (0_u16..20_000).prop_map(Step::Pass),
     ]
@@ -58,6 +58,7 @@ fn take(simulation: &mut Simulation, step: &Step, fresh: &mut u32) {
             let outcome = match outcome {
                 0 => Outcome::Finished,
                 1 => Outcome::Cancelled,
+                2 => Outcome::Anew,
                 _ => Outcome::Failed("broken".into()),
             };
             simulation.returns(&name, outcome);

@@ -98,8 +98,26 @@ fn of_several_deaths_in_a_group_the_longest_backoff_counts() {
 }
 
 #[test]
+fn who_asks_for_its_next_life_gets_it_without_a_backoff_and_its_group_as_well() {
+    let mut simulation = with_group(&["a", "b"]);
+    simulation.dies("root.b");
+    simulation.heeds(&["root.a"]);
+    simulation.pass(2 * SECOND);
+    simulation.events();
+    simulation.leaves("root.a", Outcome::Anew);
+    assert_eq!(simulation.acts(), ["cancel root.b"]);
+    simulation.pass(MILLISECOND);
+    assert_eq!(simulation.acts(), [""; 0], "its sibling still lives");
+    simulation.heeds(&["root.b"]);
+    simulation.pass(Duration::ZERO);
+    assert_eq!(simulation.acts(), ["start root.a", "start root.b"]);
+    let report = &simulation.tree.observe(simulation.now)[1];
+    assert_eq!((report.failures_in_a_row, report.last_error.as_deref()), (0, None));
+}
+
+#[test]
 fn how_a_runnable_may_come_back() {
-    use Outcome::{Aborted, Cancelled, Failed, Finished};
+    use Outcome::{Aborted, Anew, Cancelled, Failed, Finished};
     let cases = [
         // (signalled done, cancelled, outcome) -> (state, what the last error begins with)
         (false, false, Finished, State::Dead, "returned without having signalled Done"),
@@ -110,6 +128,9 @@ fn how_a_runnable_may_come_back() {
         (true, true, Cancelled, State::Canceled, ""),
         (false, false, Cancelled, State::Dead, "returned the error of a cancelled context, but"),
         (true, false, Cancelled, State::Dead, "returned the error of a cancelled context, but"),
+        (false, false, Anew, State::Canceled, ""),
+        (true, false, Anew, State::Canceled, ""),
+        (false, true, Anew, State::Canceled, ""),
         (true, false, Failed("no".into()), State::Dead, "no"),
         (false, true, Failed("no".into()), State::Dead, "no"),
         (false, true, Aborted, State::Dead, "was aborted"),

@@ -56,13 +56,18 @@ pub(crate) const POLICY: Policy = Policy {
         Room { package: "polis-protoc", floor: 0, may_use: &[] },
         Room { package: "polis-secret", floor: 0, may_use: &[] },
         Room { package: "polis-sys", floor: 0, may_use: &[] },
+        Room { package: "polis-version", floor: 0, may_use: &[] },
         // The supervisor knows nothing of what the runnables do, identity no files, storage and network no cluster.
         Room { package: "polis-identity", floor: 1, may_use: &["polis-secret"] },
-        Room { package: "polis-parameters", floor: 1, may_use: &["polis-identity", "polis-proto"] },
-        Room { package: "polis-storage", floor: 1, may_use: &["polis-fault", "polis-proto", "polis-secret"] },
+        Room { package: "polis-parameters", floor: 1, may_use: &["polis-identity", "polis-proto", "polis-secret"] },
+        Room {
+            package: "polis-storage",
+            floor: 1,
+            may_use: &["polis-fault", "polis-proto", "polis-secret", "polis-version"],
+        },
         Room { package: "polis-supervisor", floor: 1, may_use: &["polis-condition", "polis-logtree", "polis-sys"] },
         Room { package: "polis-network", floor: 1, may_use: &["polis-condition", "polis-supervisor"] },
-        Room { package: "polis-control", floor: 1, may_use: &["polis-condition"] },
+        Room { package: "polis-control", floor: 1, may_use: &["polis-condition", "polis-identity"] },
         // Consensus knows nothing of nodes and roles.
         Room {
             package: "polis-consensus",
@@ -72,24 +77,47 @@ pub(crate) const POLICY: Policy = Policy {
                 "polis-fault",
                 "polis-identity",
                 "polis-logtree",
-                "polis-proto",
                 "polis-secret",
                 "polis-storage",
                 "polis-supervisor",
                 "polis-sys",
             ],
         },
-        // The curator knows nothing of local disks.
+        // Who speaks and who may, and nothing of what is served.
+        Room {
+            package: "polis-rpc",
+            floor: 2,
+            may_use: &["polis-identity", "polis-proto", "polis-supervisor", "polis-version"],
+        },
+        // The curator knows nothing of local disks; its tests do, since the real etcd that they run needs one.
         Room {
             package: "polis-curator",
             floor: 3,
             may_use: &[
+                "polis-condition",
                 "polis-consensus",
-                "polis-fault",
                 "polis-identity",
                 "polis-parameters",
                 "polis-proto",
+                "polis-rpc",
                 "polis-secret",
+                "polis-storage",
+                "polis-supervisor",
+            ],
+        },
+        // What a node does because of its roles knows nothing of enrolment.
+        Room {
+            package: "polis-roleserve",
+            floor: 4,
+            may_use: &[
+                "polis-condition",
+                "polis-consensus",
+                "polis-curator",
+                "polis-identity",
+                "polis-network",
+                "polis-proto",
+                "polis-rpc",
+                "polis-storage",
                 "polis-supervisor",
             ],
         },
@@ -103,12 +131,14 @@ pub(crate) const POLICY: Policy = Policy {
                 "polis-curator",
                 "polis-fault",
                 "polis-identity",
-                "polis-network",
                 "polis-parameters",
                 "polis-proto",
+                "polis-roleserve",
+                "polis-rpc",
                 "polis-secret",
                 "polis-storage",
                 "polis-supervisor",
+                "polis-version",
             ],
         },
         // The composition root of the daemon: it may know all below.
@@ -120,20 +150,20 @@ pub(crate) const POLICY: Policy = Policy {
                 "polis-consensus",
                 "polis-control",
                 "polis-curator",
-                "polis-fault",
                 "polis-identity",
                 "polis-logtree",
                 "polis-manager",
                 "polis-network",
-                "polis-parameters",
                 "polis-proto",
+                "polis-roleserve",
+                "polis-rpc",
                 "polis-secret",
                 "polis-storage",
                 "polis-supervisor",
-                "polis-sys",
+                "polis-version",
             ],
         },
-        // The commands know nothing of the inside of a node: they ask it over its socket.
+        // The commands know nothing of the inside of a node: they ask it over its socket, and a cluster over the network.
         Room {
             package: "polis-cli",
             floor: 5,
@@ -143,13 +173,19 @@ pub(crate) const POLICY: Policy = Policy {
                 "polis-identity",
                 "polis-parameters",
                 "polis-proto",
-                "polis-secret",
+                "polis-rpc",
+                "polis-version",
             ],
         },
         // Its tests ask the nodes that they run over their socket.
-        Room { package: "polis", floor: 6, may_use: &["polis-cli", "polis-control", "polis-fault", "polis-node"] },
+        Room {
+            package: "polis",
+            floor: 6,
+            may_use: &["polis-cli", "polis-control", "polis-fault", "polis-node", "polis-version"],
+        },
         // The testkit looks at a node from outside: files, socket, processes. Only its client that writes through consensus is put
-        // together from the inside, as a module of a node is. Nothing of it ships.
+        // together from the inside, as a module of a node is, and its owner's client from the parts of the operator's. Nothing of it
+        // ships.
         Room {
             package: "polis-testkit",
             floor: 6,
@@ -157,13 +193,11 @@ pub(crate) const POLICY: Policy = Policy {
                 "polis-condition",
                 "polis-consensus",
                 "polis-control",
-                "polis-fault",
                 "polis-identity",
-                "polis-logtree",
                 "polis-manager",
-                "polis-parameters",
                 "polis-proto",
-                "polis-secret",
+                "polis-roleserve",
+                "polis-rpc",
                 "polis-storage",
                 "polis-supervisor",
                 "polis-sys",

@@ -1,11 +1,9 @@
 //! What the observations mean. Nothing here asks anybody.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
-
-use polis_control::Status;
 
 use super::finding::{Finding, Level};
+use super::observations::{EndpointAnswer, Observations};
 use crate::cluster::StatusDocument;
 use crate::fleet::NodeDocument;
 use crate::view::count;
@@ -20,44 +18,6 @@ const CHANGE_PATIENCE: f64 = 60.0;
 /// Entries of raft by which a voter may be behind. A member that was away for a moment is behind by this much in a busy cluster;
 /// one that is behind by more may need a snapshot, and is no help for the quorum until it has it.
 const LAG_PATIENCE: u64 = 5_000;
-
-/// Everything that was seen, at about the same time.
-#[derive(Clone, Debug)]
-pub(super) struct Observations {
-    pub(super) endpoints: Vec<EndpointObservation>,
-    pub(super) cluster: ClusterObservation,
-    pub(super) nodes: Vec<NodeObservation>,
-}
-
-/// What an endpoint said of itself.
-#[derive(Clone, Debug)]
-pub(super) struct EndpointObservation {
-    pub(super) address: SocketAddr,
-    /// Who it is and whom it follows, or why that is not known.
-    pub(super) answer: Result<EndpointAnswer, String>,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct EndpointAnswer {
-    /// Absent when it does not say.
-    pub(super) node_id: Option<String>,
-    /// Id of the node that leads, or why it knows none.
-    pub(super) leader: Result<String, String>,
-}
-
-/// What the leader said, each question for itself, or why there was no answer.
-#[derive(Clone, Debug)]
-pub(super) struct ClusterObservation {
-    pub(super) nodes: Result<Vec<NodeDocument>, String>,
-    pub(super) status: Result<StatusDocument, String>,
-}
-
-/// What a node said of itself.
-#[derive(Clone, Debug)]
-pub(super) struct NodeObservation {
-    pub(super) node_id: String,
-    pub(super) status: Result<Status, String>,
-}
 
 /// All findings. `options` are those that every command to paste needs.
 pub(super) fn judge(observations: &Observations, options: &str) -> Vec<Finding> {
@@ -297,6 +257,9 @@ impl Judge<'_> {
 
 #[cfg(test)]
 mod tests {
+    use polis_control::Status;
+
+    use super::super::observations::{ClusterObservation, EndpointObservation, NodeObservation};
     use super::*;
     use crate::cluster::{ChangeDocument, DecommissionDocument, MemberDocument, QueuedDocument};
     use crate::fake::node_status;
@@ -443,6 +406,8 @@ mod tests {
         check(|_, nodes| nodes[2].health = "HEARTBEAT_TIMEOUT".into(), &[(Level::Error, "heartbeat", id('c'))]);
         check(|_, nodes| nodes[2].health = "UNKNOWN".into(), &[(Level::Notice, "heartbeat", id('c'))]);
         check(|_, nodes| nodes[2].version = Some("0.2.0".into()), &[(Level::Warning, "versions", String::new())]);
+        check(|_, nodes| nodes[2].version = Some("0.3.0".into()), &[(Level::Error, "versions", String::new())]);
+        check(|_, nodes| nodes[2].version = Some("1.0.0".into()), &[(Level::Error, "versions", String::new())]);
         let other = |state: &str| NodeDocument { node_id: id('d'), state: state.into(), ..NodeDocument::default() };
         check(|_, nodes| nodes.push(other("NEW")), &[(Level::Notice, "approval", id('d'))]);
         check(|_, nodes| nodes.push(other("STANDBY")), &[(Level::Notice, "approval", id('d'))]);

@@ -1,6 +1,6 @@
 //! What the observations mean for single nodes. Nothing here asks anybody.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use polis_condition::Severity;
 use polis_control::NodeState;
@@ -114,12 +114,25 @@ impl Judge<'_> {
                     .keys()
                     .map(|version| Finding::new(Level::Ok, "versions", format!("all nodes run version {version}"))),
             ),
-            several => findings.push(
-                Finding::new(Level::Warning, "versions", format!("the nodes run {several} versions"))
-                    .cause(versions.iter().map(describe).collect::<Vec<_>>().join(", "))
-                    .quorum("none")
-                    .next("bring all nodes to the same version; an update that is under way ends it"),
-            ),
+            several => {
+                // Two that are not releases with a number are taken for neighbours: there is nothing to hold against them.
+                let lines: BTreeSet<_> = versions.keys().filter_map(|version| major_and_minor(version)).collect();
+                let neighbours = match (lines.first(), lines.last()) {
+                    (Some((low_major, low)), Some((high_major, high))) => low_major == high_major && high - low <= 1,
+                    (None, _) | (_, None) => true,
+                };
+                let finding = if neighbours {
+                    Finding::new(Level::Warning, "versions", format!("the nodes run {several} versions"))
+                        .next("bring all nodes to the same version; an update that is under way ends it")
+                } else {
+                    let what =
+                        "the nodes run versions that are not made to run together: more than one minor version apart";
+                    Finding::new(Level::Error, "versions", what)
+                        .next("update the oldest nodes first, one minor version at a time")
+                };
+                let cause = versions.iter().map(describe).collect::<Vec<_>>().join(", ");
+                findings.push(finding.cause(cause).quorum("none by itself"));
+            }
         }
     }
 
@@ -178,4 +191,10 @@ impl Judge<'_> {
             ));
         }
     }
+}
+
+/// The first two numbers of a version.
+fn major_and_minor(version: &str) -> Option<(u64, u64)> {
+    let mut numbers = version.split('.').map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }

@@ -15,7 +15,7 @@ use polis_proto::node_api::GetStatusRequest;
 use polis_proto::node_api::node_client::NodeClient;
 use polis_rpc::{NODE_MANAGEMENT_PORT, describe, is_transport_failure};
 
-use super::judge::{ClusterObservation, EndpointAnswer, EndpointObservation, NodeObservation, Observations};
+use super::observations::{ClusterObservation, EndpointAnswer, EndpointObservation, NodeObservation, Observations};
 use crate::duration;
 use crate::fleet::{self, NodeDocument};
 use crate::operator::{Operator, at};

@@ -46,80 +46,80 @@ impl Default for Budgets {
 
 /// All that a decision depends on, as the leader has just read it.
 #[derive(Clone, Debug, Default)]
-pub struct World {
+pub(crate) struct World {
     /// The node that leads; `None` only before the first look.
-    pub leader: Option<NodeId>,
+    pub(crate) leader: Option<NodeId>,
     /// The members, as etcd lists them, read before the nodes: so a node that was made meanwhile is not mistaken for a member
     /// without a node.
-    pub members: Vec<MemberFacts>,
+    pub(crate) members: Vec<MemberFacts>,
     /// The nodes with a record.
-    pub nodes: BTreeMap<NodeId, NodeFacts>,
+    pub(crate) nodes: BTreeMap<NodeId, NodeFacts>,
     /// The change that is under way.
-    pub intent: Option<Intent>,
+    pub(crate) intent: Option<Intent>,
     /// Nodes that wait, in order.
-    pub queue: Vec<Waiter>,
+    pub(crate) queue: Vec<Waiter>,
     /// The nodes in the signed list of members.
-    pub listed: BTreeSet<NodeId>,
+    pub(crate) listed: BTreeSet<NodeId>,
     /// The leader's member has the timing for a network.
-    pub network_timing: bool,
+    pub(crate) network_timing: bool,
     /// How the intent's change goes, as far as this leader has watched it.
-    pub attempt: Attempt,
+    pub(crate) attempt: Attempt,
     /// For how long it has patience.
-    pub budgets: Budgets,
+    pub(crate) budgets: Budgets,
 }
 
 /// One member of etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemberFacts {
+pub(crate) struct MemberFacts {
     /// etcd's id.
-    pub id: u64,
+    pub(crate) id: u64,
     /// The node whose key its address is derived from; `None` when no record, intent or queue names such a node.
-    pub node: Option<NodeId>,
+    pub(crate) node: Option<NodeId>,
     /// It has no vote.
-    pub is_learner: bool,
+    pub(crate) is_learner: bool,
 }
 
 /// One node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NodeFacts {
+pub(crate) struct NodeFacts {
     /// It is UP.
-    pub is_up: bool,
+    pub(crate) is_up: bool,
     /// It has the role of a consensus member.
-    pub has_role: bool,
+    pub(crate) has_role: bool,
     /// It has a cluster unlock key, which the members keep shares of.
-    pub has_unlock_key: bool,
+    pub(crate) has_unlock_key: bool,
 }
 
 /// The change that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Intent {
+pub(crate) struct Intent {
     /// What is done.
-    pub operation: Operation,
+    pub(crate) operation: Operation,
 }
 
 /// A node that waits to become a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waiter {
+pub(crate) struct Waiter {
     /// The node.
-    pub node: NodeId,
+    pub(crate) node: NodeId,
     /// It is up and healthy, and has not failed a moment ago.
-    pub is_ready: bool,
+    pub(crate) is_ready: bool,
 }
 
 /// How a change goes, as far as this leader has watched it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Attempt {
+pub(crate) struct Attempt {
     /// The joiner's etcd has been seen to answer, now or earlier.
-    pub has_started: bool,
+    pub(crate) has_started: bool,
     /// For how long nothing has got any further.
-    pub stalled_for: Duration,
+    pub(crate) stalled_for: Duration,
     /// For how long the removal has been refused.
-    pub refused_for: Duration,
+    pub(crate) refused_for: Duration,
 }
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// Nothing.
     Idle,
     /// Nothing but wait, and for what.
@@ -173,7 +173,7 @@ pub enum Step {
 
 /// What is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waiting {
+pub(crate) enum Waiting {
     /// The leader is not both a node and a member with a vote: so its own state is doubtful, and nothing is done.
     LeaderDoubtful,
     /// The members are to split their unlock keys anew, so that the members before and after can open.
@@ -186,7 +186,7 @@ pub enum Waiting {
 
 /// Why a joiner was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GaveUp {
+pub(crate) enum GaveUp {
     /// Its etcd has not started.
     NotStarted,
     /// It does not catch up.
@@ -198,7 +198,7 @@ pub enum GaveUp {
 impl GaveUp {
     /// For people.
     #[must_use]
-    pub fn text(self, budgets: &Budgets) -> String {
+    pub(crate) fn text(self, budgets: &Budgets) -> String {
         match self {
             Self::NotStarted => format!(
                 "its consensus member did not start within {:?}; look at the log of etcd on that node",
@@ -216,7 +216,7 @@ impl GaveUp {
 impl World {
     /// Nodes with a vote.
     #[must_use]
-    pub fn voters(&self) -> BTreeSet<NodeId> {
+    pub(crate) fn voters(&self) -> BTreeSet<NodeId> {
         self.members.iter().filter(|member| !member.is_learner).filter_map(|member| member.node).collect()
     }
 
@@ -243,7 +243,7 @@ impl World {
 
 /// The next step.
 #[must_use]
-pub fn plan(world: &World) -> Step {
+pub(crate) fn plan(world: &World) -> Step {
     let leads_as_member = |leader: NodeId| {
         world.nodes.contains_key(&leader) && world.member(leader).is_some_and(|member| !member.is_learner)
     };

@@ -1,5 +1,6 @@
 //! Heartbeat: a node shows that it is alive.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures::StreamExt as _;
@@ -9,6 +10,7 @@ use polis_proto::curator_api::{HeartbeatRequest, HeartbeatResponse};
 use tokio::time::Instant;
 use tonic::{Status, Streaming};
 
+use crate::heartbeat::HeartbeatStream;
 use crate::services::core::{Core, with_tombstone};
 use crate::services::leader::Tenure;
 
@@ -17,17 +19,21 @@ struct Pulse {
     core: Arc<Core>,
     tenure: Tenure,
     node: NodeId,
+    stream: HeartbeatStream,
     incoming: Streaming<HeartbeatRequest>,
 }
 
-/// Answers each message of the node, for as long as it is a node of the cluster and this node leads.
+/// Answers each message of the node, for as long as it is a node of the cluster and this node leads. ALREADY_EXISTS when another
+/// process, which came before, shows itself as the same node.
 pub(super) fn heartbeat(
     core: Arc<Core>,
     node: NodeId,
+    address: IpAddr,
     incoming: Streaming<HeartbeatRequest>,
 ) -> Result<BoxStream<'static, Result<HeartbeatResponse, Status>>, Status> {
     let tenure = core.tenure()?;
-    let pulse = Pulse { core, tenure, node, incoming };
+    let stream = core.heartbeats.open(node, address);
+    let pulse = Pulse { core, tenure, node, stream, incoming };
     let answers = stream::unfold(Some(pulse), async |pulse| {
         let mut pulse = pulse?;
         match pulse.next().await {
@@ -50,7 +56,8 @@ impl Pulse {
             return Ok(None);
         }
         self.check().await?;
-        self.core.heartbeats.stamp(self.node, Instant::now());
+        let beat = self.stream.beat(Instant::now());
+        beat.map_err(|twice| Status::already_exists(twice.to_string()))?;
         Ok(Some(()))
     }
 

@@ -19,6 +19,7 @@ use polis_proto::curator_api::{
     RegisterNodeRequest, RegisterNodeResponse, UpdateNodeClusterNetworkingRequest, UpdateNodeClusterNetworkingResponse,
     UpdateNodeStatusRequest, UpdateNodeStatusResponse, WatchEvent, WatchRequest,
 };
+use polis_rpc::Caller;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::core::{Core, calling_key, calling_node};
@@ -51,7 +52,8 @@ impl Curator for CuratorService {
         request: Request<Streaming<HeartbeatRequest>>,
     ) -> Result<Response<Self::HeartbeatStream>, Status> {
         let node = calling_node(&request)?;
-        Ok(Response::new(heartbeat::heartbeat(Arc::clone(&self.0), node.id, request.into_inner())?))
+        let address = Caller::of(&request).address.ip();
+        Ok(Response::new(heartbeat::heartbeat(Arc::clone(&self.0), node.id, address, request.into_inner())?))
     }
 
     async fn register_node(

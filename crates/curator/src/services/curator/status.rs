@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::SystemTime;
 
+use polis_consensus::Transaction;
 use polis_identity::NodeId;
 use polis_proto::common::NodeStatus;
 use polis_proto::curator_api::{UpdateNodeStatusRequest, UpdateNodeStatusResponse};
@@ -13,7 +14,6 @@ use crate::services::core::Core;
 use crate::services::failure::{Failure, repeat};
 use crate::services::text::shown;
 use crate::{LeaderState, NodeRecord, layout};
-use polis_consensus::Transaction;
 
 /// Largest status, in bytes. An address, a version and the id of a boot are a tenth of it.
 const MAX_STATUS_SIZE: usize = 2048;

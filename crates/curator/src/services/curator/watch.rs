@@ -124,28 +124,19 @@ fn public(record: &NodeRecord) -> Node {
 
 #[cfg(test)]
 mod tests {
-    use polis_identity::{JoinKey, NodeKey};
-    use polis_parameters::Labels;
+    use polis_identity::NodeKey;
+    use polis_proto::common::NodeRoles;
     use polis_proto::common::node_roles::ConsensusMember;
-    use polis_proto::common::{NodeRoles, NodeState, NodeTpmUsage};
 
     use super::*;
     use crate::Versioned;
 
     fn record(certificate_size: usize) -> RecordChange {
-        let public_key = NodeKey::generate().public();
         let member = ConsensusMember { ca_certificate: vec![7; certificate_size], ..ConsensusMember::default() };
         let record = NodeRecord {
-            id: NodeId::of(&public_key),
-            public_key,
-            state: NodeState::Up,
             roles: NodeRoles { consensus_member: Some(member), ..NodeRoles::default() },
-            status: None,
-            join_key: JoinKey::generate().public(),
             cluster_unlock_key: Some(polis_secret::Secret32::new([0x5a; 32])),
-            clusternet: None,
-            tpm_usage: NodeTpmUsage::NotPresent,
-            labels: Labels::default(),
+            ..crate::common::record(&NodeKey::generate())
         };
         RecordChange::Present(Versioned { value: Arc::new(record), revision: 1 })
     }

@@ -30,16 +30,7 @@ pub(in crate::services) async fn list(core: &Core) -> Result<Vec<ConsensusMember
     let nodes = core.nodes.all();
     let by_address: BTreeMap<_, _> =
         nodes.iter().map(|node| (PeerAddress::of(&node.value.public_key).ip(), &node.value)).collect();
-    let known = listed.into_iter().filter_map(|member| {
-        let node = by_address.get(&member.address?)?;
-        Some(ConsensusMember {
-            node_id: node.id,
-            public_key: node.public_key,
-            addresses: node.address().into_iter().collect(),
-            is_learner: member.is_learner,
-            is_started: member.is_started,
-        })
-    });
+    let known = listed.iter().filter_map(|member| Some(ConsensusMember::of(member, by_address.get(&member.address?)?)));
     let mut known: Vec<_> = known.collect();
     known.sort_by_key(|member| member.node_id);
     Ok(known)

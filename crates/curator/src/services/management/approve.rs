@@ -1,5 +1,6 @@
 //! ApproveNode: a machine that has registered is admitted.
 
+use polis_consensus::Transaction;
 use polis_identity::NodeId;
 use polis_proto::api::{ApproveNodeRequest, ApproveNodeResponse};
 use polis_proto::common::NodeState;
@@ -8,7 +9,6 @@ use tonic::Status;
 use crate::services::core::{Core, parse_key};
 use crate::services::failure::{Failure, repeat};
 use crate::{LeaderState, NodeRecord, layout};
-use polis_consensus::Transaction;
 
 /// Admits the machine. Admitting one that is admitted already changes nothing.
 pub(super) async fn approve(leader: &LeaderState, request: &ApproveNodeRequest) -> Result<ApproveNodeResponse, Status> {

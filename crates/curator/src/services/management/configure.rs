@@ -1,5 +1,6 @@
 //! ConfigureCluster.
 
+use polis_consensus::Transaction;
 use polis_proto::api::{ConfigureClusterRequest, ConfigureClusterResponse};
 use polis_proto::common::ClusterConfiguration;
 use prost::Message as _;
@@ -8,7 +9,6 @@ use tonic::Status;
 use crate::services::configuration::{ConfigureError, merge};
 use crate::services::failure::{Failure, repeat};
 use crate::{LeaderState, StateError, layout};
-use polis_consensus::Transaction;
 
 /// Changes the cluster's configuration.
 pub(super) async fn configure(

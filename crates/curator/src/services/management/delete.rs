@@ -72,7 +72,7 @@ async fn try_delete(leader: &LeaderState, id: &NodeId, bypass: Bypass, reason: &
     let tombstone = Tombstone {
         cluster_id: authority.certificate().cluster_id(),
         public_key: found.value.public_key,
-        reason: format!("deleted: {reason}"),
+        reason: reason.to_owned(),
     };
     let transaction = Transaction::new()
         .if_modified_at(layout::node(id), found.revision)
@@ -120,16 +120,15 @@ fn check(record: &NodeRecord, bypass: Bypass) -> Result<(), Status> {
 
 #[cfg(test)]
 mod tests {
-    use polis_identity::{JoinKey, NodeKey};
-    use polis_parameters::Labels;
+    use polis_identity::NodeKey;
+    use polis_proto::common::NodeRoles;
     use polis_proto::common::node_roles::KubernetesWorker;
-    use polis_proto::common::{NodeRoles, NodeTpmUsage};
 
     use super::*;
 
     #[test]
     fn each_hazard_has_a_bypass_of_its_own() {
-        let public_key = NodeKey::generate().public();
+        let key = NodeKey::generate();
         for (state, has_role, needs) in [
             (NodeState::New, false, [false, false]),
             (NodeState::Standby, false, [false, false]),
@@ -138,18 +137,9 @@ mod tests {
             (NodeState::Up, true, [true, true]),
             (NodeState::Standby, true, [true, false]),
         ] {
-            let record = NodeRecord {
-                id: NodeId::of(&public_key),
-                public_key,
-                state,
-                roles: NodeRoles { kubernetes_worker: has_role.then_some(KubernetesWorker {}), ..NodeRoles::default() },
-                status: None,
-                join_key: JoinKey::generate().public(),
-                cluster_unlock_key: None,
-                clusternet: None,
-                tpm_usage: NodeTpmUsage::NotPresent,
-                labels: Labels::default(),
-            };
+            let roles =
+                NodeRoles { kubernetes_worker: has_role.then_some(KubernetesWorker {}), ..NodeRoles::default() };
+            let record = NodeRecord { state, roles, ..crate::common::record(&key) };
             for given in [[false, false], [false, true], [true, false], [true, true]] {
                 let bypass = Bypass { has_roles: given[0], not_decommissioned: given[1] };
                 let expected = (given[0] || !needs[0]) && (given[1] || !needs[1]);

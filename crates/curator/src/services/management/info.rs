@@ -5,6 +5,7 @@ use std::sync::Arc;
 use polis_proto::api::GetClusterInfoResponse;
 use polis_proto::common::cluster_directory::{Node, node::Address};
 use polis_proto::common::{ClusterDirectory, NodeState};
+use polis_supervisor::with_causes;
 use tonic::Status;
 
 use crate::services::core::Core;
@@ -20,7 +21,7 @@ pub(super) async fn info(core: &Core, leader: &LeaderState) -> Result<GetCluster
     let configuration = read_configuration(leader).await;
     if let Err(error) = &configuration {
         // As Metropolis has it: who only wants to find the cluster is not kept from it.
-        tracing::warn!("the cluster's configuration cannot be told: {error}");
+        tracing::warn!("the cluster's configuration cannot be told: {}", with_causes(error));
     }
     Ok(GetClusterInfoResponse {
         cluster_directory: Some(directory(&nodes)),
@@ -44,27 +45,19 @@ fn directory(nodes: &[Versioned<Arc<NodeRecord>>]) -> ClusterDirectory {
 
 #[cfg(test)]
 mod tests {
-    use polis_identity::{JoinKey, NodeId, NodeKey};
-    use polis_parameters::Labels;
+    use polis_identity::NodeKey;
     use polis_proto::common::node_roles::ConsensusMember;
-    use polis_proto::common::{NodeRoles, NodeStatus, NodeTpmUsage};
+    use polis_proto::common::{NodeRoles, NodeStatus};
 
     use super::*;
 
     fn node(state: NodeState, address: Option<&str>, is_member: bool) -> Versioned<Arc<NodeRecord>> {
-        let public_key = NodeKey::generate().public();
         let consensus_member = is_member.then(ConsensusMember::default);
         let record = NodeRecord {
-            id: NodeId::of(&public_key),
-            public_key,
             state,
             roles: NodeRoles { consensus_member, ..NodeRoles::default() },
             status: address.map(|address| NodeStatus { external_address: address.into(), ..NodeStatus::default() }),
-            join_key: JoinKey::generate().public(),
-            cluster_unlock_key: None,
-            clusternet: None,
-            tpm_usage: NodeTpmUsage::NotPresent,
-            labels: Labels::default(),
+            ..crate::common::record(&NodeKey::generate())
         };
         Versioned { value: Arc::new(record), revision: 1 }
     }

@@ -1,5 +1,6 @@
 //! UpdateNodeLabels.
 
+use polis_consensus::Transaction;
 use polis_identity::NodeId;
 use polis_proto::api::{UpdateNodeLabelsRequest, UpdateNodeLabelsResponse};
 use tonic::Status;
@@ -9,7 +10,6 @@ use crate::services::core::Core;
 use crate::services::failure::{Failure, repeat};
 use crate::services::labels::{LabelChange, LabelChangeError};
 use crate::{LeaderState, NodeRecord, layout};
-use polis_consensus::Transaction;
 
 /// Sets labels of a node and takes labels from it.
 pub(super) async fn update(

@@ -8,8 +8,8 @@ use clap::{Parser, ValueEnum};
 #[derive(Debug, Parser)]
 #[command(name = "bench")]
 pub(crate) struct Arguments {
-    /// How often each figure is measured; the table shows the median
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
+    /// How often each time is measured; the table shows the median. What takes long or repeats itself is measured less often
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) runs: u32,
     /// Measure this only; may be repeated
     #[arg(long, value_enum, value_name = "NAME")]
@@ -20,6 +20,9 @@ pub(crate) struct Arguments {
     /// The polis binary; without it the one beside this program
     #[arg(long, value_name = "PATH")]
     pub(crate) polis: Option<PathBuf>,
+    /// Keep the logs of all nodes in this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) logs: Option<PathBuf>,
     /// Print every single measurement on the standard error as it is made
     #[arg(long)]
     pub(crate) verbose: bool,
@@ -40,6 +43,24 @@ pub(crate) enum Subject {
     Runnables,
     /// Throughput of the log tree
     Log,
+    /// From one consensus member to three
+    Grow,
+    /// The leader killed -9, to the next write
+    FailOver,
+    /// Three nodes killed -9 and started, to a write
+    ColdStart,
+    /// Orderly stop of three nodes
+    Stop,
+    /// Memory and context switches of an idle follower
+    Follower,
+    /// Raft terms that pass while all processors are busy
+    Elections,
+    /// GetNodes with a thousand nodes
+    GetNodes,
+    /// What a thousand connected nodes cost the leader
+    ManyNodes,
+    /// A role change on its way to one of a thousand nodes
+    RoleChange,
 }
 
 /// Form of the result.

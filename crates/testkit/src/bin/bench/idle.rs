@@ -1,6 +1,5 @@
 //! What a node takes while nothing happens: memory, and how often it wakes.
 
-use std::fs;
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -10,6 +9,7 @@ use crate::arguments::{Arguments, Subject};
 use crate::machine::Clock;
 use crate::place::Place;
 use crate::polis_node::NodePlace;
+use crate::process::{self, voluntary_switches};
 use crate::raw_etcd::{EtcdPlace, Flags};
 use crate::report::{Beside, Figure, Report, Target, Unit};
 
@@ -19,10 +19,13 @@ const AGE: Duration = Duration::from_secs(30);
 /// How long wakes are counted. Nobody is connected to the node meanwhile.
 const WINDOW: Duration = Duration::from_secs(10);
 
+/// Most nodes that are measured: with more of them the machine would not be idle.
+const NODES: u32 = 10;
+
 /// Measures all nodes side by side: what an idle process takes does not depend on its neighbours, and ten times 40 s in turn
 /// would be spent on nothing.
 pub(crate) async fn measure(arguments: &Arguments, place: &Place, report: &mut Report) -> Result<(), BenchError> {
-    let places = (0..arguments.runs).map(|_| NodePlace::new(place)).collect::<Result<Vec<_>, _>>()?;
+    let places = (0..arguments.runs.min(NODES)).map(|_| NodePlace::new(place)).collect::<Result<Vec<_>, _>>()?;
     let etcd = EtcdPlace::new(place, Flags::Default)?;
     let mut nodes = Vec::new();
     for place in &places {
@@ -30,9 +33,10 @@ pub(crate) async fn measure(arguments: &Arguments, place: &Place, report: &mut R
     }
     let raw = etcd.first_put().await?;
     sleep(AGE).await;
-    let memory = |field: &str| nodes.iter().map(|node| memory(node.id(), field)).collect::<Result<Vec<_>, _>>();
+    let memory =
+        |field: &str| nodes.iter().map(|node| process::memory(node.id(), field)).collect::<Result<Vec<_>, _>>();
     let (resident, peak) = (memory("VmRSS:")?, memory("VmHWM:")?);
-    let (raw_resident, raw_peak) = (self::memory(raw.id(), "VmRSS:")?, self::memory(raw.id(), "VmHWM:")?);
+    let (raw_resident, raw_peak) = (process::memory(raw.id(), "VmRSS:")?, process::memory(raw.id(), "VmHWM:")?);
 
     let wakes = || nodes.iter().map(|node| voluntary_switches(node.id())).collect::<Result<Vec<_>, _>>();
     let (clock, before, raw_before) = (Clock::now(&place.directory)?, wakes()?, voluntary_switches(raw.id())?);
@@ -65,29 +69,4 @@ pub(crate) async fn measure(arguments: &Arguments, place: &Place, report: &mut R
         report.add(figure("voluntary context switches in 10 s idle", Unit::Count, switches, target, raw));
     }
     Ok(())
-}
-
-/// A line of /proc/PID/status that is in kB, in MiB.
-fn memory(process: u32, field: &str) -> Result<f64, BenchError> {
-    let kibibytes = status_field(&format!("/proc/{process}/status"), field)?;
-    Ok(kibibytes as f64 / 1024.0)
-}
-
-/// How often all threads of a process have waited so far.
-fn voluntary_switches(process: u32) -> Result<u64, BenchError> {
-    let mut sum = 0;
-    for thread in fs::read_dir(format!("/proc/{process}/task"))? {
-        let path = thread?.path().join("status").display().to_string();
-        // A thread that has ended meanwhile does not count.
-        sum += status_field(&path, "voluntary_ctxt_switches:").unwrap_or(0);
-    }
-    Ok(sum)
-}
-
-fn status_field(path: &str, field: &str) -> Result<u64, BenchError> {
-    let status = fs::read_to_string(path)?;
-    let line = status.lines().find_map(|line| line.strip_prefix(field));
-    let value =
-        line.and_then(|line| line.split_ascii_whitespace().next()).ok_or_else(|| format!("{path}: no {field}"))?;
-    Ok(value.parse()?)
 }

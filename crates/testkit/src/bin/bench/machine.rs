@@ -5,7 +5,7 @@ use std::path::Path;
 
 use polis_testkit::processes;
 
-use crate::BenchError;
+use crate::{BenchError, process};
 
 /// Fields of the first line of /proc/stat that are time in which a processor did nothing (proc(5)): idle and iowait.
 const IDLE_FIELDS: [usize; 2] = [3, 4];
@@ -69,11 +69,7 @@ fn ticks() -> Result<(u64, u64), BenchError> {
     Ok((total - IDLE_FIELDS.iter().filter_map(|field| fields.get(*field)).sum::<u64>(), total))
 }
 
-/// Ticks of a process and of its children that it has waited for (proc(5): fields 14 to 17 of `stat`).
+/// Ticks of a process and of its children that it has waited for.
 fn process_ticks(process: &str) -> Result<u64, BenchError> {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
-    // The name of the program, in parentheses, may hold anything; the fields after it are numbered from 3.
-    let fields = stat.rsplit_once(')').ok_or("a process has no name")?.1.split_ascii_whitespace();
-    let ticks: Vec<u64> = fields.skip(14 - 3).take(4).map(str::parse).collect::<Result<_, _>>()?;
-    Ok(ticks.iter().sum())
+    Ok(process::ticks(process)?.iter().sum())
 }

@@ -10,6 +10,9 @@ use crate::machine::{Clock, Load};
 use crate::place::Place;
 use crate::report::{Figure, Report, Target, Unit};
 
+/// Most runs of an example: each measures thousands of the same.
+const RUNS: u32 = 10;
+
 /// Entries that each of the four writers of the log writes in each case.
 const LOG_ENTRIES: &str = "100000";
 
@@ -30,7 +33,7 @@ struct Line {
 pub(crate) fn runnables(arguments: &Arguments, place: &Place, report: &mut Report) -> Result<(), BenchError> {
     let (mut starts, mut restarts, mut others) = (Vec::new(), Vec::new(), Vec::new());
     let mut load = Load::default();
-    for _ in 0..arguments.runs {
+    for _ in 0..arguments.runs.min(RUNS) {
         let lines = run(place, "scale", &[], &mut load)?;
         starts.push(find(&lines, "supervisor-start")?.number("seconds")? * 1e3);
         let restart = find(&lines, "supervisor-group-restart")?;
@@ -58,7 +61,7 @@ pub(crate) fn log(arguments: &Arguments, place: &Place, report: &mut Report) -> 
     let mut rates: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     let mut memory = Vec::new();
     let mut load = Load::default();
-    for _ in 0..arguments.runs {
+    for _ in 0..arguments.runs.min(RUNS) {
         let lines = run(place, "throughput", &[LOG_ENTRIES], &mut load)?;
         let mut highest: f64 = 0.0;
         for line in lines.iter().filter(|line| line.name == "logtree-throughput") {

@@ -1,5 +1,6 @@
 //! Where the measurements are made: a directory on the file system of the build, a binary, parameters.
 
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -28,6 +29,12 @@ pub(crate) struct Place {
     pub(crate) etcd: PathBuf,
     /// A parameters file for a new cluster.
     pub(crate) parameters: PathBuf,
+    /// Key of the owner of that cluster, PEM.
+    pub(crate) owner_key: PathBuf,
+    /// Where logs of nodes are copied to.
+    logs: Option<PathBuf>,
+    /// How many logs there are.
+    log_count: Cell<u32>,
     /// Kind of the file system, as /proc/self/mountinfo names it.
     pub(crate) file_system: String,
 }
@@ -51,8 +58,32 @@ impl Place {
             if path.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
         }
         let file_system = file_system(&directory)?;
-        let parameters = parameters(&polis, &directory)?;
-        Ok(Self { directory, _lock: lock, binaries, polis, etcd: etcd::binary(), parameters, file_system })
+        let owner_key = directory.join("owner").join("owner-key.pem");
+        let parameters = parameters(&polis, &directory, &owner_key)?;
+        let logs = arguments.logs.clone();
+        if let Some(logs) = &logs {
+            fs::create_dir_all(logs)?;
+        }
+        Ok(Self {
+            directory,
+            _lock: lock,
+            binaries,
+            polis,
+            etcd: etcd::binary(),
+            parameters,
+            owner_key,
+            logs,
+            log_count: Cell::new(0),
+            file_system,
+        })
+    }
+
+    /// A new file for the log of a process that is called `name`, if logs are wanted.
+    pub(crate) fn log(&self, name: &str) -> Result<Option<File>, BenchError> {
+        let Some(logs) = &self.logs else { return Ok(None) };
+        let number = self.log_count.get();
+        self.log_count.set(number + 1);
+        Ok(Some(File::create(logs.join(format!("{number:04}-{name}.log")))?))
     }
 
     /// A directory for one process. Dropping it removes it.
@@ -70,7 +101,7 @@ impl Drop for Place {
 }
 
 /// Makes parameters as the owner of a cluster would.
-fn parameters(polis: &Path, directory: &Path) -> Result<PathBuf, BenchError> {
+fn parameters(polis: &Path, directory: &Path, owner_key: &Path) -> Result<PathBuf, BenchError> {
     let (keys, parameters) = (directory.join("owner"), directory.join("parameters.pb"));
     let run = |command: &mut Command| -> Result<(), BenchError> {
         let output = command.stdin(Stdio::null()).output()?;
@@ -80,7 +111,7 @@ fn parameters(polis: &Path, directory: &Path) -> Result<PathBuf, BenchError> {
     run(Command::new(polis).args(["owner", "create", "--config"]).arg(&keys))?;
     let mut bootstrap = Command::new(polis);
     bootstrap.args(["parameters", "bootstrap", "--storage-security", "insecure", "--tpm-mode", "disabled"]);
-    run(bootstrap.arg("--owner-key").arg(keys.join("owner-key.pem")).arg("-o").arg(&parameters))?;
+    run(bootstrap.arg("--owner-key").arg(owner_key).arg("-o").arg(&parameters))?;
     Ok(parameters)
 }
 

@@ -1,6 +1,7 @@
 //! A node, started as an operator would.
 
 use std::ffi::OsString;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -19,37 +20,46 @@ use crate::place::Place;
 const RUNNING: &str = "to=Running";
 
 /// A root and an address for a node.
-pub(crate) struct NodePlace {
+pub(crate) struct NodePlace<'a> {
+    place: &'a Place,
     address: TestAddress,
     directory: TempDir,
-    program: PathBuf,
-    etcd: PathBuf,
-    parameters: PathBuf,
+    /// What it is told at its first start.
+    pub(crate) parameters: PathBuf,
 }
 
-/// A node that runs.
-pub(crate) struct Node<'a> {
-    place: &'a NodePlace,
+/// A node that was started.
+pub(crate) struct Node {
     child: Child,
+    directory: PathBuf,
+    root: PathBuf,
     began: Timestamp,
+    begin: Instant,
     /// From before its start to the state Running, seen on its control socket.
     pub(crate) until_running: Duration,
 }
 
-impl NodePlace {
-    pub(crate) fn new(place: &Place) -> Result<Self, BenchError> {
-        Ok(Self {
-            address: TestAddress::claim(),
-            directory: place.scratch()?,
-            program: place.polis.clone(),
-            etcd: place.etcd.clone(),
-            parameters: place.parameters.clone(),
-        })
+impl<'a> NodePlace<'a> {
+    /// For a node that founds a cluster, unless it is given other parameters.
+    pub(crate) fn new(place: &'a Place) -> Result<Self, BenchError> {
+        let (directory, parameters) = (place.scratch()?, place.parameters.clone());
+        Ok(Self { place, address: TestAddress::claim(), directory, parameters })
     }
 
-    /// Starts the node and waits until it runs.
-    pub(crate) async fn start(&self) -> Result<Node<'_>, BenchError> {
-        let root = self.directory.path().join("root");
+    /// Its address.
+    pub(crate) fn ip(&self) -> IpAddr {
+        self.address.ip
+    }
+
+    /// A directory of its own, with its root in it.
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Starts the node.
+    pub(crate) async fn launch(&self) -> Result<Node, BenchError> {
+        let directory = self.directory().to_owned();
+        let root = directory.join("root");
         let arguments: Vec<OsString> = vec![
             "node".into(),
             "run".into(),
@@ -58,44 +68,74 @@ impl NodePlace {
             "--parameters".into(),
             self.parameters.clone().into(),
             "--address".into(),
-            self.address.ip.to_string().into(),
+            self.ip().to_string().into(),
             "--etcd".into(),
-            self.etcd.clone().into(),
+            self.place.etcd.clone().into(),
             "--log".into(),
             "json".into(),
         ];
+        let log = self.place.log(&format!("polis-{}", self.ip()))?;
         let (begin, began) = (Instant::now(), Timestamp::now());
-        let mut child = Child::start(&self.program, arguments, None).await?;
-        let running = child.until("Running", running(&root)).await?;
-        Ok(Node { place: self, child, began, until_running: running - begin })
+        let child = Child::start(&self.place.polis, arguments, None, log).await?;
+        Ok(Node { child, directory, root, began, begin, until_running: Duration::ZERO })
+    }
+
+    /// Starts the node and waits until it runs.
+    pub(crate) async fn start(&self) -> Result<Node, BenchError> {
+        let mut node = self.launch().await?;
+        node.running().await?;
+        Ok(node)
     }
 }
 
-impl Node<'_> {
+impl Node {
     /// Process id of the node itself.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
+    /// Waits until it runs, and returns its name in its cluster.
+    pub(crate) async fn running(&mut self) -> Result<String, BenchError> {
+        let (running, name) = self.child.until("Running", running(&self.root)).await?;
+        self.until_running = running - self.begin;
+        Ok(name)
+    }
+
+    /// Sends SIGKILL, and does not wait.
+    pub(crate) fn send_kill(&self) {
+        self.child.send_kill();
+    }
+
+    /// Asks it to stop, and does not wait.
+    pub(crate) fn send_terminate(&self) -> Result<(), BenchError> {
+        self.child.send_terminate()
+    }
+
+    /// Waits until its process has ended, and returns its log.
+    pub(crate) async fn ended(self) -> Result<String, BenchError> {
+        self.child.ended().await
+    }
+
     /// Ends it with SIGKILL and waits until its etcd is gone too. Returns when it ran by its own log, as time since its start.
     pub(crate) async fn kill(self) -> Result<Duration, BenchError> {
+        let (began, directory) = (self.began, self.directory.clone());
         let log = self.child.kill().await?;
-        processes::wait_until_gone(self.place.directory.path())?;
+        processes::wait_until_gone(&directory)?;
         let mut entries = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
         let running = entries.rfind(|entry| entry["message"].as_str().is_some_and(|text| text.contains(RUNNING)));
         let running = running.ok_or("the node has not logged that it runs")?;
         let at: Timestamp = running["timestamp"].as_str().unwrap_or_default().parse()?;
-        Ok(at.duration_since(self.began).try_into()?)
+        Ok(at.duration_since(began).try_into()?)
     }
 }
 
-/// Waits until the node says that it runs.
-async fn running(root: &Path) -> Instant {
+/// Waits until the node says that it runs, and how it is called.
+async fn running(root: &Path) -> (Instant, String) {
     loop {
         if let Ok(mut client) = Client::connect(root, true).await {
             while let Ok(status) = client.next().await {
                 if status.state == NodeState::Running {
-                    return Instant::now();
+                    return (Instant::now(), status.node_id.unwrap_or_default());
                 }
             }
         }

@@ -19,10 +19,10 @@ use crate::child::{ATTEMPT_INTERVAL, Child};
 use crate::place::Place;
 
 /// Name of the client socket in etcd's working directory: it takes a unix socket only in the form host:port.
-const SOCKET: &str = "client.sock:0";
+pub(crate) const SOCKET: &str = "client.sock:0";
 
 /// Port for peers. Nobody connects to it.
-const PEER_PORT: u16 = 2380;
+pub(crate) const PEER_PORT: u16 = 2380;
 
 const KEY: &str = "bench";
 
@@ -98,7 +98,7 @@ impl EtcdPlace {
         let channel = Endpoint::from_shared(socket)?.connect_lazy();
         let client = Client::from_channel(Channel::Tonic(channel), None).await?.kv_client();
         let begin = Instant::now();
-        let mut child = Child::start(&self.program, self.arguments(), Some(self.directory().to_owned())).await?;
+        let mut child = Child::start(&self.program, self.arguments(), Some(self.directory().to_owned()), None).await?;
         let answered = child.until(what, async {
             while !call(client.clone()).await {
                 sleep(ATTEMPT_INTERVAL).await;

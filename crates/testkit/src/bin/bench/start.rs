@@ -130,12 +130,12 @@ impl fmt::Display for Times {
     }
 }
 
-fn milliseconds(times: &[Duration]) -> Vec<f64> {
+pub(crate) fn milliseconds(times: &[Duration]) -> Vec<f64> {
     times.iter().map(|time| time.as_secs_f64() * 1e3).collect()
 }
 
 /// Lets the disk come to rest.
-async fn settle() {
+pub(crate) async fn settle() {
     rustix::fs::sync();
     sleep(PAUSE).await;
 }

@@ -1,0 +1,32 @@
+//! Clusters of real nodes on hosts of their own: they form, lose nodes, links and addresses, and come back by themselves.
+
+#![forbid(unsafe_code)]
+
+mod addresses;
+mod deletion;
+mod leader;
+mod partition;
+mod replacement;
+mod writer;
+
+use std::path::Path;
+
+use polis_testkit::Cluster;
+
+/// The binary that the nodes and the operator run.
+fn binary() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_polis"))
+}
+
+/// Waits until every node that runs is up and healthy, and no other is.
+#[track_caller]
+fn all_healthy(cluster: &Cluster, count: usize) {
+    let _ = cluster.wait_nodes(&format!("{count} healthy nodes"), |nodes| {
+        nodes.iter().filter(|node| node["state"] == "UP" && node["health"] == "HEALTHY").count() == count
+    });
+}
+
+/// How often a test repeats what chance decides: `few` in continuous integration, `many` with POLIS_SOAK=1.
+fn rounds(few: usize, many: usize) -> usize {
+    if std::env::var_os("POLIS_SOAK").is_some_and(|soak| soak == "1") { many } else { few }
+}
