@@ -97,6 +97,10 @@ pub(crate) struct Answer {
 /// How long after an answer that says that etcd is nearly ready it is asked again.
 const ALMOST_READY_PAUSE: Duration = Duration::from_millis(50);
 
+/// How long after an answer with a new leader in an old term etcd is asked again. It shows the leader of a new term at once, and
+/// the term itself when the leader's first entry is applied: milliseconds later, and without a word in its log.
+const STALE_TERM_PAUSE: Duration = Duration::from_millis(10);
+
 /// What is remembered between observations, most of it for the time of one run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Health {
@@ -109,6 +113,10 @@ pub(crate) struct Health {
     /// The members as last told, at which count of hints, and how many checks ago.
     members: Option<(Vec<Member>, u64, u32)>,
     leaderless_since: Option<Instant>,
+    /// The leader that was named last, and its term; with a leader of which the term is not known yet, the one before it.
+    led: Option<(u64, u64)>,
+    /// Whether the last answer named another leader than `led` in no later term, which cannot be.
+    has_stale_term: bool,
 }
 
 /// What follows from an observation.
@@ -154,6 +162,11 @@ impl Health {
                 (Some(members), _) => Some((members.clone(), child.hints, 0)),
                 (None, known) => known.map(|(members, hints, age)| (members, hints, age + 1)),
             };
+            self.has_stale_term = answer.leader != 0
+                && self.led.is_some_and(|(leader, term)| answer.leader != leader && answer.raft_term <= term);
+            if answer.leader != 0 && !self.has_stale_term {
+                self.led = Some((answer.leader, answer.raft_term));
+            }
             self.leaderless_since = if answer.leader == 0 { self.leaderless_since.or(Some(now)) } else { None };
             self.last_answer = Some((now, answer));
         }
@@ -244,6 +257,9 @@ impl Health {
         if phase == Phase::Starting && self.answer().is_some() {
             again_at = again_at.min(now + ALMOST_READY_PAUSE);
         }
+        if self.has_stale_term {
+            again_at = again_at.min(now + STALE_TERM_PAUSE);
+        }
         Verdict { phase, faults, again_at: Some(again_at.max(now)) }
     }
 
@@ -328,6 +344,31 @@ mod tests {
             let verdict = Health::default().observe(now, &child(now), Some(Some(answer)), "/data");
             assert_eq!(verdict.phase, expected, "{name}");
             assert_eq!(names(&verdict), Vec::<&str>::new(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_new_leader_in_an_old_term_is_asked_about_again_until_its_term_is_known() {
+        let now = Instant::now();
+        let (mut health, child) = (Health::default(), child(now));
+        let soon = now + STALE_TERM_PAUSE;
+        for (leader, raft_term, again_at) in [
+            // The first answer of a run has nothing before it.
+            (2, 5, now + CHECK_INTERVAL),
+            // The other one is gone, and this member leads; its term is shown a little later.
+            (0, 5, now + LEADERLESS_AFTER),
+            (OWN, 5, soon),
+            (OWN, 5, soon),
+            (OWN, 6, now + CHECK_INTERVAL),
+            // Handed over, without a moment in which nobody leads.
+            (2, 6, soon),
+            (2, 7, now + CHECK_INTERVAL),
+            // The same leader again, after an election that it won, or that nobody did.
+            (0, 8, now + LEADERLESS_AFTER),
+            (2, 8, now + CHECK_INTERVAL),
+        ] {
+            let verdict = health.observe(now, &child, Some(Some(Answer { leader, raft_term, ..answer() })), "/data");
+            assert_eq!(verdict.again_at, Some(again_at), "{leader} in term {raft_term}");
         }
     }
 

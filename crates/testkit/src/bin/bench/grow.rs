@@ -10,7 +10,7 @@ use crate::place::Place;
 use crate::polis_cluster::PolisCluster;
 use crate::raw_cluster::{Check, RawCluster};
 use crate::report::{Beside, Figure, Report, Target, Unit};
-use crate::start::{milliseconds, settle};
+use crate::start::{last, milliseconds, settle};
 
 /// Measures all in turn, each time with new clusters.
 pub(crate) async fn measure(arguments: &Arguments, place: &Place, report: &mut Report) -> Result<(), BenchError> {
@@ -22,11 +22,11 @@ pub(crate) async fn measure(arguments: &Arguments, place: &Place, report: &mut R
         off.push(grow_raw(place, Check::Off, &mut load).await?);
         arguments.progress(&format!(
             "run {run}: grow: polis {:.1?}, {} {:.1?}, {} {:.1?}",
-            polis.last(),
+            last(&polis),
             Check::Default.label(),
-            default.last(),
+            last(&default),
             Check::Off.label(),
-            off.last(),
+            last(&off),
         ));
     }
     let beside = |check: Check, times: &[Duration], limit| Beside {

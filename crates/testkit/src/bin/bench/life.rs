@@ -14,7 +14,7 @@ use crate::place::Place;
 use crate::polis_cluster::PolisCluster;
 use crate::raw_cluster::{Check, RawCluster};
 use crate::report::{Beside, Figure, Report, Target, Unit};
-use crate::start::{milliseconds, settle};
+use crate::start::{last, milliseconds, settle};
 
 /// Time between the moment when a cluster is whole and what is done to it next.
 const LIFE: Duration = Duration::from_millis(500);
@@ -65,7 +65,7 @@ impl Times {
     }
 
     fn last(&self) -> String {
-        format!("polis {:.1?}, raw {:.1?}", self.polis.last(), self.raw.last())
+        format!("polis {:.1?}, raw {:.1?}", last(&self.polis), last(&self.raw))
     }
 }
 

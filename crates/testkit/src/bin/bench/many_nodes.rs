@@ -97,13 +97,13 @@ impl Crowd<'_, '_> {
             let (begin, before) = (Instant::now(), processor_time(self.process)?);
             sleep(WINDOW).await;
             let used = processor_time(self.process)?.saturating_sub(before);
-            shares.push(used.as_secs_f64() / begin.elapsed().as_secs_f64());
+            let share = used.as_secs_f64() / begin.elapsed().as_secs_f64();
+            shares.push(share);
             load += clock.load()?;
             let resident = memory(self.process, "VmRSS:")?;
             kibibytes.push((resident - idle) * 1024.0 / NODES as f64);
             connected.check()?;
-            self.arguments
-                .progress(&format!("run {run}: {NODES} nodes: {:.3?} core, {resident:.1} MiB", shares.last()));
+            self.arguments.progress(&format!("run {run}: {NODES} nodes: {share:.3} core, {resident:.1} MiB"));
         }
         self.add("1,000 nodes: the leader's polis process", Unit::Cores, shares, 0.25, load);
         self.add("1,000 nodes: more memory than the idle leader, for each", Unit::Kibibytes, kibibytes, 64.0, load);

@@ -2,7 +2,7 @@
 //! reached, as nobody stands between them who would know a node by its key.
 
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use polis_identity::{AuthorityKey, Certificate, NodeKey, PrivateKey, PublicKey, Purpose, SerialNumber};
@@ -43,7 +43,9 @@ impl PeerAuthority {
         let key = NodeKey::generate();
         let mut parameters = parameters(&key);
         parameters.is_ca = IsCa::ExplicitNoCa;
-        parameters.subject_alt_names = vec![SanType::IpAddress(address)];
+        // Whatever address a member has, its connections come from the first one of the loopback, and etcd looks at that too.
+        let source = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        parameters.subject_alt_names = vec![SanType::IpAddress(address), SanType::IpAddress(source)];
         parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let certificate =

@@ -125,13 +125,18 @@ impl Series {
 
 impl fmt::Display for Times {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let last = |series: &Series| series.times.last().copied().unwrap_or_default();
+        let last = |series: &Series| last(&series.times);
         write!(formatter, "{:.1?} {:.1?}", last(&self.start), last(&self.restart))
     }
 }
 
 pub(crate) fn milliseconds(times: &[Duration]) -> Vec<f64> {
     times.iter().map(|time| time.as_secs_f64() * 1e3).collect()
+}
+
+/// The last of these, for who waits.
+pub(crate) fn last(times: &[Duration]) -> Duration {
+    times.last().copied().unwrap_or_default()
 }
 
 /// Lets the disk come to rest.
