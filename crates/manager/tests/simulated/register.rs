@@ -301,6 +301,8 @@ struct Observed {
     supervisor: Supervisor,
     access: Scripted,
     conditions: Conditions,
+    /// Kept for as long as the Manager may read it.
+    _parameters: ParametersFile,
 }
 
 fn observe(script: Script) -> Observed {
@@ -312,9 +314,7 @@ fn observe(script: Script) -> Observed {
     let manager = manager(&disk, file.source(), &Acknowledged::default(), 0, &access);
     let conditions = Conditions::default();
     let supervisor = Supervisor::builder().conditions(conditions.clone()).start(manager.runnable());
-    // The file is read before this is dropped, as the Manager begins with that.
-    std::mem::forget(file);
-    Observed { manager, supervisor, access, conditions }
+    Observed { manager, supervisor, access, conditions, _parameters: file }
 }
 
 #[tokio::test(start_paused = true)]
@@ -335,7 +335,7 @@ async fn an_approval_shows_within_a_second() {
             }
         }),
     };
-    let Observed { manager, supervisor, access, conditions } = observe(script);
+    let Observed { manager, supervisor, access, conditions, _parameters } = observe(script);
     let mut progress = manager.watch();
     progress.wait_for(|progress| progress.state == State::Registering).await.unwrap();
     assert!(matches!(manager.wait_finished().await, Outcome::Running(_)));
@@ -349,7 +349,7 @@ async fn an_approval_shows_within_a_second() {
 
 #[tokio::test(start_paused = true)]
 async fn the_identity_is_there_before_the_node_runs_and_stays_the_same() {
-    let Observed { manager, supervisor, .. } = observe(Script::default());
+    let Observed { manager, supervisor, _parameters, .. } = observe(Script::default());
     let mut identity = manager.identity();
     let published = identity.wait_for(Option::is_some).await.unwrap().clone().unwrap();
     assert!(matches!(manager.wait_finished().await, Outcome::Running(node) if node.id == published.node_id()));
