@@ -25,9 +25,14 @@ fn within(what: &str, took: Duration, bar: Duration) {
     assert!(took <= bar * SLACK, "{what}: {took:?}, at most {bar:?}");
 }
 
+/// How long a write may take before this is a hang and not a slow machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Writes through the nodes in turn until one write is acknowledged.
 async fn first_write(nodes: &[&Node]) {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
+        assert!(tokio::time::Instant::now() < deadline, "no write is acknowledged within {PATIENCE:?}");
         for node in nodes {
             let root = node.consensus().kv_root();
             let written = timeout(Duration::from_millis(100), root.put("test/put", "key", "value"));

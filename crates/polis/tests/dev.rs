@@ -98,6 +98,7 @@ fn up_can_be_killed_at_any_time_and_run_again() {
     cluster.polis("dev kill 1").succeeds();
     for milliseconds in [0, 2, 8, 32] {
         let mut child = Kept(cluster.up_command().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        // Here, too, the moment is the point.
         std::thread::sleep(Duration::from_millis(milliseconds));
         child.0.kill().unwrap();
         child.0.wait().unwrap();

@@ -296,6 +296,7 @@ impl ClusterAccess for Scripted {
         if is_up {
             return Ok(());
         }
+        // As long as a real try would last, in the simulated time of these tests.
         tokio::time::sleep(Duration::from_secs(2)).await;
         Err(Unheard { reason: Some("no node of this cluster is UP".into()) })
     }

@@ -145,6 +145,7 @@ mod tests {
                 context.healthy();
                 events.send_modify(|events| events.push(format!("begin {number}")));
                 let cancelled = context.cancelled().await;
+                // The moment that it takes to stop: without it a second occupant could not be caught beside it.
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 events.send_modify(|events| events.push(format!("end {number}")));
                 drop(alone);
