@@ -32,9 +32,10 @@ impl<const N: usize> Secret<N> {
     /// When the kernel has no random number generator: nothing that Polis does would be safe without one.
     #[must_use]
     pub fn random() -> Self {
-        let mut bytes = [0; N];
-        getrandom::fill(&mut bytes).expect("the kernel gives random bytes");
-        Self(bytes)
+        // Filled in its place, so that no copy of it is left behind.
+        let mut secret = Self([0; N]);
+        getrandom::fill(&mut secret.0).expect("the kernel gives random bytes");
+        secret
     }
 
     /// The bytes themselves. Hand them to the one function that needs them and to nothing that prints or stores.
@@ -48,8 +49,12 @@ impl<const N: usize> TryFrom<&[u8]> for Secret<N> {
     type Error = WrongLength;
 
     fn try_from(bytes: &[u8]) -> Result<Self, WrongLength> {
-        let bytes = bytes.try_into().map_err(|_| WrongLength { expected: N, found: bytes.len() })?;
-        Ok(Self(bytes))
+        if bytes.len() != N {
+            return Err(WrongLength { expected: N, found: bytes.len() });
+        }
+        let mut secret = Self([0; N]);
+        secret.0.copy_from_slice(bytes);
+        Ok(secret)
     }
 }
 

@@ -7,6 +7,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use crate::guard::DataClosed;
 use crate::path::DiskPath;
 
 /// Mode of every file that a node writes: nobody else's business.
@@ -196,6 +197,15 @@ impl DiskError {
     #[must_use]
     pub fn is_forbidden(&self) -> bool {
         matches!(self.source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+    }
+
+    /// The data partition is not open, or what was behind it has died: cured by opening it.
+    #[must_use]
+    pub fn is_data_closed(&self) -> bool {
+        // What the kernel says of a file system whose process has died, and of what was under way as it did.
+        let died = [rustix::io::Errno::NOTCONN, rustix::io::Errno::CONNABORTED].map(|cause| Some(cause.raw_os_error()));
+        self.source.get_ref().is_some_and(|cause| cause.is::<DataClosed>())
+            || died.contains(&self.source.raw_os_error())
     }
 
     /// The medium itself failed.

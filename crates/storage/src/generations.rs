@@ -115,6 +115,34 @@ impl Generations {
         Ok(self.newest()?.map(|(_, loaded)| loaded))
     }
 
+    /// The newest whole envelope, which is not made durable: for a look on which nothing is based.
+    ///
+    /// # Errors
+    ///
+    /// As [`Generations::load`].
+    pub fn peek(&self) -> Result<Option<Loaded<Envelope>>, GenerationsError> {
+        Ok(self.newest()?.map(|(_, loaded)| loaded))
+    }
+
+    /// The whole envelope that is not the newest; none if the other file is absent or cannot be used.
+    ///
+    /// # Errors
+    ///
+    /// As [`Generations::load`].
+    pub fn older(&self) -> Result<Option<Loaded<Envelope>>, GenerationsError> {
+        let Some((holder, _)) = self.newest()? else {
+            return Ok(None);
+        };
+        let slot = 1 - holder;
+        Ok(match self.read(slot)? {
+            Slot::Whole(value) => {
+                let generation = value.generation;
+                Some(Loaded { value, generation, path: self.full_path(slot), fault: None })
+            }
+            Slot::Absent | Slot::Bad(_) => None,
+        })
+    }
+
     /// Writes the next generation; returns its number. When this returns, it is durable and the newest.
     ///
     /// # Errors

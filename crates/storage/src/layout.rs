@@ -7,6 +7,7 @@
 //! | `esp/polis/peers.0`, `.1` | where an operator says that nodes are |
 //! | `esp/polis/members.0`, `.1` | the newest signed list of consensus members |
 //! | `esp/polis/announced.0`, `.1` | numbers of announcements that were used |
+//! | `esp/polis/network.0`, `.1` | the static network configuration of the last parameters that had one; machines only |
 //! | `esp/polis/parameters.pb` | node parameters that someone put there; read only |
 //! | `data/partition` | whose data partition this is; written last when formatting |
 //! | `data/etcd/data/` | etcd's own |
@@ -15,6 +16,10 @@
 //! | `data/node/credentials` | the node's key and certificates |
 //! | `data/node/roles.0`, `.1` | the roles that the node last had |
 //! | `data/node/revocations.0`, `.1` | what the cluster's CA has revoked, as far as the node knows |
+//! | `encrypted/partition` | whose encrypted data partition this is, if it is kept in files; written last when formatting |
+//! | `encrypted/slot.0`, `.1` | configuration files of gocryptfs, each opened by one key |
+//! | `encrypted/cipher/` | the ciphertext of what is mounted at `data` |
+//! | `encrypted/work/` | emptied before each use: where gocryptfs makes its configuration files |
 //! | `ephemeral/` | emptied at every start |
 //! | `ephemeral/control.sock` | where the local commands talk to the node |
 //! | `ephemeral/consensus/` | etcd's PEM files and its client socket |
@@ -25,13 +30,13 @@ use std::sync::Arc;
 
 use crate::disk::{Disk, DiskError};
 use crate::generations::Generations;
-use crate::journal::{JournalStore, Seal};
+use crate::journal::{JournalStore, Seals};
 use crate::newer::NewerFile;
 use crate::path::DiskPath;
 use crate::placement::{Directory, EphemeralFile, Placement, PlacementError, PlainFile};
 use crate::records::{
-    AnnouncementCounter, ClusterDirectory, LocalRoles, MemberJoin, NodeCredentials, OperatorPeers, PartitionMarker,
-    PeerCredentials, Revocations, SignedMembers,
+    AnnouncementCounter, ClusterDirectory, KeptNetwork, LocalRoles, MemberJoin, NodeCredentials, OperatorPeers,
+    PartitionMarker, PeerCredentials, Revocations, SignedMembers,
 };
 use crate::stored::Stored;
 use crate::two_generations::TwoGenerations;
@@ -45,6 +50,8 @@ pub struct Layout {
     pub esp: Esp,
     /// What is, on a machine of its own, the data partition.
     pub data: Data,
+    /// The data partition in its encrypted form, where that is kept in files.
+    pub encrypted: Encrypted,
     /// What is gone after a start.
     pub ephemeral: Ephemeral,
     /// What the node last said about itself.
@@ -75,6 +82,8 @@ pub struct EspPolis {
     pub signed_members: TwoGenerations<SignedMembers>,
     /// `esp/polis/announced.0` and `.1`
     pub announced: TwoGenerations<AnnouncementCounter>,
+    /// `esp/polis/network.0` and `.1`
+    pub network: TwoGenerations<KeptNetwork>,
     /// `esp/polis/parameters.pb`
     pub parameters: PlainFile,
 }
@@ -116,6 +125,21 @@ pub struct DataNode {
     pub roles: TwoGenerations<LocalRoles>,
     /// `data/node/revocations.0` and `.1`
     pub revocations: TwoGenerations<Revocations>,
+}
+
+/// `encrypted`
+#[derive(Clone)]
+pub struct Encrypted {
+    /// `encrypted`
+    pub directory: Directory,
+    /// `encrypted/partition`
+    pub partition: Stored<PartitionMarker>,
+    /// `encrypted/slot.0` and `.1`
+    pub slots: [PlainFile; 2],
+    /// `encrypted/cipher`
+    pub cipher: Directory,
+    /// `encrypted/work`
+    pub work: Directory,
 }
 
 /// `ephemeral`
@@ -165,6 +189,7 @@ impl Layout {
         let data = placement.directory(&root, "data")?;
         let data_etcd = placement.directory(&data, "etcd")?;
         let data_node = placement.directory(&data, "node")?;
+        let encrypted = placement.directory(&root, "encrypted")?;
         let ephemeral = placement.directory(&root, "ephemeral")?;
         let consensus = placement.directory(&ephemeral, "consensus")?;
         Ok(Self {
@@ -175,6 +200,7 @@ impl Layout {
                     operator_peers: placement.two_generations(&esp_polis, "peers")?,
                     signed_members: placement.two_generations(&esp_polis, "members")?,
                     announced: placement.two_generations(&esp_polis, "announced")?,
+                    network: placement.two_generations(&esp_polis, "network")?,
                     parameters: placement.plain_file(&esp_polis, "parameters.pb")?,
                     directory: esp_polis,
                 },
@@ -195,6 +221,13 @@ impl Layout {
                     directory: data_node,
                 },
                 directory: data,
+            },
+            encrypted: Encrypted {
+                partition: placement.stored(&encrypted, "partition")?,
+                slots: [placement.plain_file(&encrypted, "slot.0")?, placement.plain_file(&encrypted, "slot.1")?],
+                cipher: placement.directory(&encrypted, "cipher")?,
+                work: placement.directory(&encrypted, "work")?,
+                directory: encrypted,
             },
             ephemeral: Ephemeral {
                 control_socket: placement.ephemeral_file(&ephemeral, "control.sock")?,
@@ -222,15 +255,15 @@ impl Layout {
 
     /// The store of the enrolment journal. It can be read before anything is made.
     #[must_use]
-    pub fn journal_store(&self, seal: Arc<dyn Seal>) -> JournalStore {
-        JournalStore::new(self.esp.polis.journal.clone(), seal)
+    pub fn journal_store(&self, seals: Seals) -> JournalStore {
+        JournalStore::new(self.esp.polis.journal.clone(), seals)
     }
 
     /// The first file that a newer Polis has written: then this build has to leave everything alone. Changes nothing.
     #[must_use]
     pub fn newer_file(&self) -> Option<NewerFile> {
         // Taken apart, so that nobody adds a file without deciding.
-        let Self { directory: _, esp, data, ephemeral: _, last_state: _ } = self;
+        let Self { directory: _, esp, data, encrypted, ephemeral: _, last_state: _ } = self;
         let Esp { directory: _, polis } = esp;
         let EspPolis {
             directory: _,
@@ -239,16 +272,20 @@ impl Layout {
             operator_peers,
             signed_members,
             announced,
+            network,
             parameters: _,
         } = polis;
         let Data { directory: _, partition, etcd, node } = data;
         let DataEtcd { directory: _, data: _, credentials: peer_credentials, joining } = etcd;
         let DataNode { directory: _, credentials, roles, revocations } = node;
+        let Encrypted { directory: _, partition: encrypted_partition, slots: _, cipher: _, work: _ } = encrypted;
         (journal.newer())
             .or_else(|| cluster_directory.newer())
             .or_else(|| operator_peers.newer())
             .or_else(|| signed_members.newer())
             .or_else(|| announced.newer())
+            .or_else(|| network.newer())
+            .or_else(|| encrypted_partition.newer())
             .or_else(|| partition.newer())
             .or_else(|| peer_credentials.newer())
             .or_else(|| joining.newer())
@@ -323,6 +360,12 @@ mod tests {
             "data/node/roles.0",
             "data/node/roles.1",
             "data/partition",
+            "encrypted",
+            "encrypted/cipher",
+            "encrypted/partition",
+            "encrypted/slot.0",
+            "encrypted/slot.1",
+            "encrypted/work",
             "ephemeral",
             "ephemeral/consensus",
             "ephemeral/consensus/client.sock:0",
@@ -341,6 +384,8 @@ mod tests {
             "esp/polis/journal.1",
             "esp/polis/members.0",
             "esp/polis/members.1",
+            "esp/polis/network.0",
+            "esp/polis/network.1",
             "esp/polis/parameters.pb",
             "esp/polis/peers.0",
             "esp/polis/peers.1",

@@ -8,7 +8,7 @@
 //!   such a form; it is kept [`Stored`] in one file or in [`TwoGenerations`].
 //! - [`journal`] is the enrolment journal: how far this node has come on its way into a cluster.
 //! - [`Layout`] is the declared tree of all directories and files, [`RootDirectory`] the checked and locked place it is in.
-//! - [`data`] is the data partition behind its backends.
+//! - [`data`] is the data partition behind its backends; [`GuardedDisk`] lets nobody past one that is not open.
 //!
 //! This crate knows nothing of clusters: who is a member of what, and why a key is kept, is decided above.
 //!
@@ -23,6 +23,7 @@ mod disk;
 pub mod durable;
 pub mod envelope;
 mod generations;
+mod guard;
 mod host;
 pub mod journal;
 mod layout;
@@ -36,19 +37,20 @@ pub mod simulation;
 mod stored;
 mod two_generations;
 
-pub use data::{DataPartition, PlainData};
+pub use data::{DataBackends, DataPartition, DataUnavailable, PlainData};
 pub use disk::{Action, DIRECTORY_MODE, Disk, DiskError, FILE_MODE, LIST_LIMIT, Metadata, read_if_present};
 pub use generations::{Generations, GenerationsError, Loaded, SlotFault, SlotProblem};
+pub use guard::{DataClosed, DataGate, GuardedDisk};
 pub use host::HostDisk;
 pub use journal::{Journal, JournalError, JournalStore};
-pub use layout::{Data, DataEtcd, DataNode, Ephemeral, EphemeralConsensus, Esp, EspPolis, Layout};
+pub use layout::{Data, DataEtcd, DataNode, Encrypted, Ephemeral, EphemeralConsensus, Esp, EspPolis, Layout};
 pub use newer::NewerFile;
 pub use path::{DiskPath, InvalidName, NAME_LIMIT};
 pub use placement::{Directory, EphemeralFile, PlainFile};
 pub use record::{InvalidRecord, Record};
 pub use records::{
-    AnnouncementCounter, ClusterDirectory, DirectoryNode, LocalRoles, MemberJoin, NodeCredentials, OperatorPeer,
-    OperatorPeers, PartitionMarker, PeerCredentials, Revocations, SignedMembers,
+    AnnouncementCounter, ClusterDirectory, DirectoryNode, KeptNetwork, LocalRoles, MemberJoin, NodeCredentials,
+    OperatorPeer, OperatorPeers, PartitionMarker, PeerCredentials, Revocations, SignedMembers,
 };
 pub use root::{RootDirectory, RootError};
 pub use stored::{LoadError, StoreError, Stored};

@@ -45,7 +45,7 @@ mod tests {
     use crate::simulation::SimulatedDisk;
 
     /// All files with an envelope, each with its magic.
-    const FILES: [(&str, &[u8; 8]); 17] = [
+    const FILES: [(&str, &[u8; 8]); 18] = [
         ("esp/polis/journal.0", b"POLISJNL"),
         ("esp/polis/journal.1", b"POLISJNL"),
         ("esp/polis/directory.0", b"POLISDIR"),
@@ -56,6 +56,7 @@ mod tests {
         ("esp/polis/members.1", b"POLISMEM"),
         ("esp/polis/announced.0", b"POLISANN"),
         ("esp/polis/announced.1", b"POLISANN"),
+        ("encrypted/partition", b"POLISDAT"),
         ("data/partition", b"POLISDAT"),
         ("data/etcd/credentials", b"POLISPEE"),
         ("data/etcd/joining", b"POLISJNG"),
@@ -69,7 +70,12 @@ mod tests {
         let disk = Arc::new(SimulatedDisk::default());
         let layout = Layout::new(disk.clone());
         layout.prepare_lasting().unwrap();
-        for directory in [&layout.data.directory, &layout.data.etcd.directory, &layout.data.node.directory] {
+        for directory in [
+            &layout.encrypted.directory,
+            &layout.data.directory,
+            &layout.data.etcd.directory,
+            &layout.data.node.directory,
+        ] {
             directory.create("test").unwrap();
         }
         disk.create_exclusive(&DiskPath::parse(path).unwrap(), FILE_MODE, bytes).unwrap();

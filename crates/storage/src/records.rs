@@ -9,11 +9,13 @@ use crate::envelope::Format;
 use crate::record::{InvalidRecord, Record};
 
 mod cluster;
+mod network;
 
 pub use cluster::{
     AnnouncementCounter, ClusterDirectory, DirectoryNode, MemberJoin, OperatorPeer, OperatorPeers, Revocations,
     SignedMembers,
 };
+pub use network::KeptNetwork;
 
 /// Longest payload of a credentials file: a few certificates of under 2 KiB each and a list of revocations that grows by
 /// some 40 bytes with each removed node.

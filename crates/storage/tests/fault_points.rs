@@ -11,7 +11,7 @@ use polis_storage::{Disk as _, DiskPath, HostDisk, durable};
 const ROOT: &str = "POLIS_STORAGE_TEST_ROOT";
 
 /// Every point of the workload, in order.
-const POINTS: [&str; 17] = [
+const POINTS: [&str; 19] = [
     "settle/begin",
     "settle/done",
     "directory/begin",
@@ -21,11 +21,13 @@ const POINTS: [&str; 17] = [
     "old/created",
     "old/synced",
     "old/renamed",
+    "old/named",
     "old/done",
     "new/begin",
     "new/created",
     "new/synced",
     "new/renamed",
+    "new/named",
     "new/done",
     "remove/begin",
     "remove/removed",

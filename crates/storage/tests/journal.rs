@@ -7,10 +7,10 @@ use polis_proto::storage::journal as proto;
 use polis_secret::Secret32;
 use polis_storage::envelope::Format;
 use polis_storage::journal::{
-    ClusterUnlockKey, Epoch, EpochFloor, Intent, JOURNAL_FORMAT, PARAMETERS_LIMIT, Phase, PlainSeal, Seal, SealError,
+    ClusterUnlockKey, Epoch, EpochFloor, Intent, JOURNAL_FORMAT, PARAMETERS_LIMIT, Phase, SealKind, SealTrouble, Seals,
     StorageSecurity,
 };
-use polis_storage::simulation::{Failure, SimulatedDisk};
+use polis_storage::simulation::{Failure, SimulatedDisk, SimulatedTpm};
 use polis_storage::{
     Disk as _, DiskPath, GenerationsError, Journal, JournalError, JournalStore, Layout, Metadata, SlotProblem,
 };
@@ -23,7 +23,7 @@ fn disk() -> Arc<SimulatedDisk> {
 }
 
 fn store_on(disk: &Arc<SimulatedDisk>) -> JournalStore {
-    Layout::new(disk.clone()).journal_store(Arc::new(PlainSeal))
+    Layout::new(disk.clone()).journal_store(Seals::plain_only())
 }
 
 fn slot(number: u64) -> DiskPath {
@@ -270,49 +270,139 @@ fn a_future_version_in_either_generation_is_an_error_and_never_the_older_one() {
     }
 }
 
-/// A seal that does not open, of a kind that can be chosen.
-struct Broken(u32);
+/// A journal in two generations, sealed by this TPM.
+fn sealed_by(tpm: &SimulatedTpm) -> (Arc<SimulatedDisk>, JournalStore) {
+    let disk = disk();
+    let store = Layout::new(disk.clone()).journal_store(Seals::with_tpm(Arc::new(tpm.clone())));
+    store.choose_seal(SealKind::Tpm);
+    store.store(&journal(), "test").unwrap();
+    store.store(&journal().advance(Phase::Formatted).unwrap(), "test").unwrap();
+    (disk, store)
+}
 
-impl Seal for Broken {
-    fn kind(&self) -> u32 {
-        self.0
-    }
+/// The same disk for a process that has not read it yet.
+fn again(disk: &Arc<SimulatedDisk>, seals: Seals) -> JournalStore {
+    Layout::new(disk.clone()).journal_store(seals)
+}
 
-    fn name(&self) -> &'static str {
-        "broken"
-    }
+fn kinds(disk: &SimulatedDisk) -> [u32; 2] {
+    [0, 1].map(|number| {
+        let bytes = disk.read(&slot(number), usize::MAX).unwrap();
+        JOURNAL_FORMAT.decode(&bytes).unwrap().kind
+    })
+}
 
-    fn warning(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn seal(&self, plain: &[u8]) -> Result<zeroize::Zeroizing<Vec<u8>>, SealError> {
-        Ok(plain.to_vec().into())
-    }
-
-    fn unseal(&self, _sealed: &[u8]) -> Result<zeroize::Zeroizing<Vec<u8>>, SealError> {
-        Err("sealed to another boot state".into())
-    }
+/// Whether either generation has these bytes in it.
+fn holds(disk: &SimulatedDisk, secret: &[u8]) -> bool {
+    (0..2).any(|number| {
+        let bytes = disk.read(&slot(number), usize::MAX).unwrap();
+        bytes.windows(secret.len()).any(|window| window == secret)
+    })
 }
 
 #[test]
-fn a_journal_of_another_kind_of_seal_is_not_read() {
-    let (disk, store) = two_generations();
-    let other = Layout::new(disk.clone()).journal_store(Arc::new(Broken(2)));
-    let error = other.load().err().unwrap();
-    assert!(matches!(error, JournalError::OtherSeal { found: 1, expected: 2, name: "broken", .. }), "{error:?}");
-    assert!(error.to_string().contains("esp/polis/journal.1 has a seal of kind 1"), "{error}");
-    // The newest decides, also when an older one has the right kind.
-    other.store(&journal(), "test").unwrap();
-    assert!(matches!(store.load().err(), Some(JournalError::OtherSeal { found: 2, expected: 1, .. })));
-}
-
-#[test]
-fn a_seal_that_does_not_open_is_told_with_its_reason() {
+fn the_file_says_how_it_is_sealed() {
+    let tpm = SimulatedTpm::new();
+    let (disk, store) = sealed_by(&tpm);
+    assert_eq!((kinds(&disk), holds(&disk, &[3; 32])), ([2, 2], false));
+    // Nobody has to say it again.
+    let store_again = again(&disk, store.seals().clone());
+    assert_eq!(store_again.load().unwrap().unwrap().value.phase(), &Phase::Formatted);
+    store_again.store(&journal().advance(Phase::Removed { reason: "gone".to_owned() }).unwrap(), "test").unwrap();
+    assert_eq!(kinds(&disk), [2, 2]);
+    // A machine with a TPM goes on with a plain file, too.
     let (disk, _) = two_generations();
-    let error = Layout::new(disk).journal_store(Arc::new(Broken(1))).load().err().unwrap();
-    let JournalError::Unseal { source, .. } = error else { panic!("{error:?}") };
-    assert_eq!(source.to_string(), "sealed to another boot state");
+    let store = again(&disk, Seals::with_tpm(Arc::new(tpm)));
+    assert_eq!(store.load().unwrap().unwrap().value.phase(), &Phase::Formatted);
+    assert_eq!(store.seal_kind(), Some(SealKind::Plain));
+    store.store(&journal(), "test").unwrap();
+    assert_eq!(kinds(&disk), [1, 1]);
+}
+
+#[test]
+fn what_keeps_a_seal_from_opening_has_a_name_and_changes_nothing() {
+    type Change = fn(&SimulatedTpm);
+    let table: [(Change, SealTrouble); 6] = [
+        (SimulatedTpm::remove, SealTrouble::NoDevice),
+        (SimulatedTpm::clear, SealTrouble::OtherDevice),
+        (|tpm| tpm.boot_into(7), SealTrouble::OtherBootState),
+        (|tpm| tpm.answer(false), SealTrouble::NotAnswering),
+        (|tpm| tpm.install_helper(false), SealTrouble::HelperMissing),
+        (SimulatedTpm::damage, SealTrouble::Damaged),
+    ];
+    for (change, expected) in table {
+        let tpm = SimulatedTpm::new();
+        let (disk, store) = sealed_by(&tpm);
+        change(&tpm);
+        tpm.restart();
+        let before = disk.image();
+        let restarted = || again(&disk, store.seals().clone());
+        for error in [restarted().load().err().unwrap(), restarted().check().unwrap_err()] {
+            assert_eq!(error.seal_trouble(), Some(expected), "{error:?}");
+            assert!(matches!(error, JournalError::Unseal { .. }), "{error:?}");
+        }
+        assert!(disk.image() == before, "{expected:?}");
+    }
+    let (disk, _) = sealed_by(&SimulatedTpm::new());
+    let error = again(&disk, Seals::plain_only()).load().err().unwrap();
+    assert_eq!(error.seal_trouble(), Some(SealTrouble::NoDevice), "a sealed file is never read as a plain one");
+    put(&disk, &slot(1), &JOURNAL_FORMAT.encode(9, 7, b"sealed by the future").unwrap());
+    let error = again(&disk, Seals::plain_only()).load().err().unwrap();
+    assert!(matches!(error, JournalError::UnknownSeal { found: 9, .. }), "{error:?}");
+}
+
+#[test]
+fn what_was_taken_out_is_in_neither_generation_and_an_interrupted_rewrite_is_finished() {
+    let (disk, store) = two_generations();
+    let mut newest = journal().advance(Phase::Formatted).unwrap().advance(Phase::Enrolled).unwrap();
+    newest.node_key = None;
+    store.store(&newest, "test").unwrap();
+    assert!(holds(&disk, &[1; 32]), "the older generation has the node key still");
+    // As after a kill between the two writes.
+    let store = store_on(&disk);
+    let found = store.load().unwrap().unwrap().value;
+    assert!(store.unify(&found, "test").unwrap());
+    assert!(!holds(&disk, &[1; 32]));
+    assert!(!store.unify(&found, "test").unwrap(), "then there is nothing to do");
+    let (disk, store) = two_generations();
+    store.store_both(&newest, "test").unwrap();
+    assert!(!holds(&disk, &[1; 32]));
+}
+
+#[test]
+fn the_kind_of_the_seal_changes_in_both_generations_or_can_be_changed_again() {
+    for cut in 0..14 {
+        let tpm = SimulatedTpm::new();
+        let (disk, store) = sealed_by(&tpm);
+        disk.fail_once(cut, Failure::Full);
+        let changed = store.change_seal(SealKind::Plain, "test");
+        disk.cure();
+        let store = again(&disk, store.seals().clone());
+        let found = store.load().unwrap().unwrap().value;
+        assert_eq!(found.phase(), &Phase::Formatted, "cut {cut}");
+        if changed.is_ok() {
+            assert_eq!(kinds(&disk), [1, 1], "cut {cut}");
+            continue;
+        }
+        store.change_seal(SealKind::Plain, "test").unwrap();
+        assert_eq!(kinds(&disk), [1, 1], "cut {cut}");
+        assert!(again(&disk, Seals::plain_only()).load().unwrap().is_some(), "the TPM is not needed any more");
+    }
+}
+
+#[test]
+fn a_renewed_seal_opens_in_the_present_state_of_the_machine() {
+    let tpm = SimulatedTpm::new();
+    let (disk, store) = sealed_by(&tpm);
+    store.check().unwrap();
+    // A running node has what it read; the machine would not start again like this.
+    tpm.drift(2);
+    store.load().unwrap().unwrap();
+    assert_eq!(store.check().unwrap_err().seal_trouble(), Some(SealTrouble::OtherBootState));
+    store.reseal("test").unwrap();
+    tpm.boot_into(2);
+    store.check().unwrap();
+    assert_eq!(again(&disk, store.seals().clone()).load().unwrap().unwrap().value.phase(), &Phase::Formatted);
 }
 
 #[test]

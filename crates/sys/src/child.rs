@@ -1,7 +1,7 @@
 //! A child process that was started by the spawner.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use rustix::process::{self, Pid, Signal, WaitId, WaitIdOptions};
@@ -9,7 +9,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::exit_status::ExitStatus;
-use crate::reaper;
+use crate::{own_children, reaper};
 
 /// A child process, the leader of its own process group. Dropping it kills the group and reaps the child.
 ///
@@ -21,6 +21,7 @@ pub struct ChildProcess {
     pidfd: Arc<OwnedFd>,
     /// How it ended; present once it was reaped.
     exit_status: Option<ExitStatus>,
+    standard_input: Option<OwnedFd>,
     standard_output: Option<OwnedFd>,
     standard_error: Option<OwnedFd>,
 }
@@ -29,16 +30,23 @@ impl ChildProcess {
     pub(crate) fn new(
         pid: Pid,
         pidfd: OwnedFd,
+        standard_input: Option<OwnedFd>,
         standard_output: Option<OwnedFd>,
         standard_error: Option<OwnedFd>,
     ) -> Self {
-        Self { pid, pidfd: Arc::new(pidfd), exit_status: None, standard_output, standard_error }
+        Self { pid, pidfd: Arc::new(pidfd), exit_status: None, standard_input, standard_output, standard_error }
     }
 
     /// The process id, which is the id of the process group too.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.pid.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// The writing end of the child's standard input, the first time, if it comes from a pipe. The child reads the end of
+    /// its input when this is dropped.
+    pub fn take_standard_input(&mut self) -> Option<OwnedFd> {
+        self.standard_input.take()
     }
 
     /// The reading end of the child's standard output, the first time, if it goes to a pipe.
@@ -100,11 +108,11 @@ impl ChildProcess {
         }
         let pidfd = WaitId::PidFd(self.pidfd.as_fd());
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let Some(status) = process::waitid(pidfd.clone(), look)?.as_ref().and_then(ExitStatus::from_wait) else {
+        let Some(status) = process::waitid(pidfd, look)?.as_ref().and_then(ExitStatus::from_wait) else {
             return Ok(None);
         };
         self.kill_group();
-        process::waitid(pidfd, WaitIdOptions::EXITED | WaitIdOptions::NOHANG)?;
+        own_children::reap(self.pid, &self.pidfd)?;
         self.exit_status = Some(status);
         Ok(self.exit_status)
     }
@@ -116,11 +124,17 @@ impl AsRawFd for ChildProcess {
     }
 }
 
+impl AsFd for ChildProcess {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+}
+
 impl Drop for ChildProcess {
     fn drop(&mut self) {
         if self.exit_status.is_none() {
             self.kill_group();
-            reaper::reap(Arc::clone(&self.pidfd));
+            reaper::reap(self.pid, Arc::clone(&self.pidfd));
         }
     }
 }

@@ -5,6 +5,16 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// Where the standard input of a child comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Input {
+    /// From `/dev/null`.
+    #[default]
+    Nothing,
+    /// From a pipe that the [`ChildProcess`](crate::ChildProcess) gives the writing end of: the way for a secret.
+    Pipe,
+}
+
 /// Where one output stream of a child goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
@@ -36,6 +46,8 @@ pub struct Command {
     pub environment: Vec<(OsString, OsString)>,
     /// The directory the child starts in; `None` is `/`.
     pub working_directory: Option<PathBuf>,
+    /// Where its standard input comes from.
+    pub standard_input: Input,
     /// Where its standard output goes.
     pub standard_output: Output,
     /// Where its standard error goes.
@@ -53,6 +65,7 @@ impl fmt::Debug for Command {
             .field("arguments", &self.arguments)
             .field("environment", &names)
             .field("working_directory", &self.working_directory)
+            .field("standard_input", &self.standard_input)
             .field("standard_output", &self.standard_output)
             .field("standard_error", &self.standard_error)
             .field("importance", &self.importance)
@@ -133,6 +146,7 @@ mod tests {
             arguments: Vec::new(),
             environment: vec![("HTTPS_PROXY".into(), "http://polis:token@127.0.0.1:1".into())],
             working_directory: None,
+            standard_input: Input::Nothing,
             standard_output: Output::Discard,
             standard_error: Output::Discard,
             importance: Importance::default(),

@@ -13,7 +13,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, set_parent_process_death_signal};
 
 use crate::child::ChildProcess;
-use crate::command::{Command, Importance, Output, SpawnError};
+use crate::command::{Command, Importance, Input, Output, SpawnError};
+use crate::own_children;
 
 /// Requests that wait for the spawner. Making a process takes about a millisecond, and a node has a handful.
 const QUEUE: usize = 256;
@@ -69,13 +70,17 @@ fn start(command: Command) -> Result<ChildProcess, SpawnError> {
         .envs(command.environment)
         .current_dir(&directory)
         .process_group(0)
-        .stdin(Stdio::null())
+        .stdin(match command.standard_input {
+            Input::Nothing => Stdio::null(),
+            Input::Pipe => Stdio::piped(),
+        })
         .stdout(stdio(command.standard_output))
         .stderr(stdio(command.standard_error));
     let parent = process::id();
     let importance = command.importance;
     // Written before the fork, as what makes text may allocate.
     let score = importance.out_of_memory_score.map(|score| score.to_string());
+    let score_from_outside = score.clone();
     // SAFETY: between fork and exec only async-signal-safe work is allowed. The closure makes system calls and builds
     // errors from numbers: it neither allocates nor takes a lock.
     unsafe {
@@ -86,6 +91,8 @@ fn start(command: Command) -> Result<ChildProcess, SpawnError> {
             inherit_nothing()
         });
     }
+    // Held until the child is known: whoever reaps orphans must not take it for one.
+    let mut own_children = own_children::lock();
     let mut child = match builder.spawn() {
         Ok(child) => child,
         Err(source) => {
@@ -101,13 +108,22 @@ fn start(command: Command) -> Result<ChildProcess, SpawnError> {
         .and_then(Pid::from_raw)
         .ok_or_else(|| io::Error::other("the process id is out of range"))
         .and_then(|pid| Ok((pid, pidfd_open(pid, PidfdFlags::empty())?)));
+    if let Some(score) = score_from_outside {
+        // What was forked from a process that is not dumpable may not write to its own files, unless it is root's; what it has become
+        // by now may be written to. What is not allowed stays as it was.
+        write_score(format!("/proc/{}/oom_score_adj", child.id()), &score);
+    }
     match pidfd {
-        Ok((pid, pidfd)) => Ok(ChildProcess::new(
-            pid,
-            pidfd,
-            child.stdout.take().map(OwnedFd::from),
-            child.stderr.take().map(OwnedFd::from),
-        )),
+        Ok((pid, pidfd)) => {
+            own_children.insert(pid);
+            Ok(ChildProcess::new(
+                pid,
+                pidfd,
+                child.stdin.take().map(OwnedFd::from),
+                child.stdout.take().map(OwnedFd::from),
+                child.stderr.take().map(OwnedFd::from),
+            ))
+        }
         Err(source) => {
             // It was made a moment ago and is not reaped, so it can be killed and waited for; errors leave nothing.
             let _ = child.kill();
@@ -152,9 +168,14 @@ fn matter(importance: Importance, score: Option<&str>) {
         // SAFETY: the call takes numbers only.
         unsafe { libc::syscall(libc::SYS_ioprio_set, OF_PROCESS, this_process, priority) };
     }
-    if let Some(score) = score
-        && let Ok(file) = rustix::fs::open(c"/proc/self/oom_score_adj", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
-    {
+    if let Some(score) = score {
+        write_score(c"/proc/self/oom_score_adj", score);
+    }
+}
+
+/// Allocates nothing for a path that ends with zero already. What is not allowed stays as it was.
+fn write_score(path: impl rustix::path::Arg, score: &str) {
+    if let Ok(file) = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) {
         let _ = rustix::io::write(&file, score.as_bytes());
     }
 }

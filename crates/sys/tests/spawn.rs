@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polis_sys::{ChildProcess, Command, ExitStatus, Importance, Output, Signal, SpawnError, spawn};
+use polis_sys::{ChildProcess, Command, ExitStatus, Importance, Input, Output, Signal, SpawnError, spawn};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -17,6 +17,7 @@ fn command(program: &str, arguments: &[&str]) -> Command {
         arguments: arguments.iter().map(OsString::from).collect(),
         environment: vec![("PATH".into(), "/bin:/usr/bin".into())],
         working_directory: None,
+        standard_input: Input::Nothing,
         standard_output: Output::Discard,
         standard_error: Output::Discard,
         importance: Importance::default(),
@@ -148,4 +149,53 @@ fn a_child_and_its_threads_matter_as_much_as_is_said() {
     let output = std::io::read_to_string(output).unwrap();
     assert!(wait(&mut child).is_success());
     assert_eq!(output, "700\nbest-effort: prio 1\n");
+}
+
+#[test]
+fn a_child_of_a_process_that_is_not_dumpable_matters_as_much_as_is_said() {
+    use std::os::fd::AsRawFd as _;
+    const NOT_DUMPABLE: &str = "POLIS_TEST_NOT_DUMPABLE";
+    if std::env::var_os(NOT_DUMPABLE).is_some() {
+        use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+        set_dumpable_behavior(DumpableBehavior::NotDumpable).unwrap();
+        // It ends when it matters as little as was said.
+        let mut command = command("/bin/sh", &["-c", "until grep -qx 700 /proc/self/oom_score_adj; do :; done"]);
+        command.importance.out_of_memory_score = Some(700);
+        assert!(wait(&mut start(command).unwrap()).is_success());
+        return;
+    }
+    // As an ordinary user, since root may write to all files; through an open file, as the way to it may be closed to others.
+    let program = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
+    rustix::io::fcntl_setfd(&program, rustix::io::FdFlags::empty()).unwrap();
+    let mut again = if rustix::process::geteuid().is_root() {
+        let mut again = std::process::Command::new("setpriv");
+        again.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+        again
+    } else {
+        std::process::Command::new("env")
+    };
+    let output = again
+        .arg(format!("/proc/self/fd/{}", program.as_raw_fd()))
+        .args(["--exact", "a_child_of_a_process_that_is_not_dumpable_matters_as_much_as_is_said"])
+        .env(NOT_DUMPABLE, "1")
+        .current_dir("/")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn a_child_reads_what_is_written_to_its_input_and_the_end_of_it() {
+    use std::io::Write as _;
+    let mut command = command("/bin/cat", &[]);
+    command.standard_input = Input::Pipe;
+    command.standard_output = Output::Pipe;
+    let mut child = start(command).unwrap();
+    let mut input = std::fs::File::from(child.take_standard_input().unwrap());
+    assert!(child.take_standard_input().is_none());
+    input.write_all(b"said\n").unwrap();
+    drop(input);
+    let output = std::fs::File::from(child.take_standard_output().unwrap());
+    assert_eq!(std::io::read_to_string(output).unwrap(), "said\n");
+    assert!(wait(&mut child).is_success());
 }

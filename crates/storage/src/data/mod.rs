@@ -5,15 +5,18 @@
 //! W18), and continues what an earlier process left half done.
 
 mod plain;
+mod tree;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use polis_secret::Secret32;
 use tokio::sync::watch;
 
 pub use plain::PlainData;
+pub use tree::{DataTree, blocking};
 
 use crate::disk::DiskError;
 use crate::journal::{FormatPermit, StorageSecurity};
@@ -85,6 +88,33 @@ pub trait DataPartition: Send + Sync {
     ///
     /// See [`DataError`].
     async fn close(&self) -> Result<(), DataError>;
+}
+
+/// The backends that this host has, by what they must protect from. What a host cannot do is refused with the reason and
+/// never replaced by something weaker.
+pub trait DataBackends: Send + Sync {
+    /// The backend for exactly this protection. Asked again, it is the same one.
+    ///
+    /// # Errors
+    ///
+    /// When this host cannot protect data so.
+    fn choose(&self, security: StorageSecurity) -> Result<Arc<dyn DataPartition>, DataUnavailable>;
+
+    /// Those that might have been used here before: a first start looks through the eyes of each, so that it takes
+    /// nothing for free that holds somebody's data.
+    fn all(&self) -> Vec<Arc<dyn DataPartition>>;
+}
+
+/// Why a host cannot protect a data partition as it should.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this host cannot keep a data partition that is {security}: {reason}")]
+pub struct DataUnavailable {
+    /// The protection that was asked for.
+    pub security: StorageSecurity,
+    /// What is missing, for people.
+    pub reason: String,
+    /// What to do about it, with the line that installs what is missing.
+    pub remedy: String,
 }
 
 /// What a backend is.
@@ -239,6 +269,56 @@ pub enum DataError {
         #[source]
         source: StoreError,
     },
+    /// The keys do not open it.
+    #[error(
+        "the keys of this node do not open the data partition {} ({backend}); nothing was changed: if the node's esp and \
+         data directories, or disks, were swapped or restored, put back those that belong together",
+        path.display()
+    )]
+    WrongKeys {
+        /// Full path of what did not open.
+        path: PathBuf,
+        /// The backend.
+        backend: &'static str,
+    },
+    /// What is on the disk is not as the backend left it.
+    #[error(
+        "the data partition {} ({backend}) is damaged: {problem}; nothing was changed: restore it from a backup, or replace \
+         this node",
+        path.display()
+    )]
+    Damaged {
+        /// Full path of what is damaged.
+        path: PathBuf,
+        /// The backend.
+        backend: &'static str,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A tool that the backend needs is not there, or the host lacks a feature.
+    #[error("the data partition {} cannot be used with the {} backend now", path.display(), backend)]
+    Unavailable {
+        /// Full path of the data partition.
+        path: PathBuf,
+        /// The backend.
+        backend: &'static str,
+        /// What is missing.
+        #[source]
+        source: DataUnavailable,
+    },
+    /// A tool of the backend failed.
+    #[error("{action} failed for the data partition {} ({backend}); nothing was lost", path.display())]
+    Tool {
+        /// What was being done, as a noun: "mounting", "formatting".
+        action: &'static str,
+        /// Full path of the data partition.
+        path: PathBuf,
+        /// The backend.
+        backend: &'static str,
+        /// What the tool said.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync + 'static>,
+    },
     /// The backend has no such operation.
     #[error("{operation} is not supported by the {backend} backend of the data partition")]
     NotSupported {
@@ -267,8 +347,17 @@ impl DataError {
             | Self::OtherBackend { .. }
             | Self::ForeignContent { .. }
             | Self::NotFormatted { .. }
+            | Self::WrongKeys { .. }
+            | Self::Damaged { .. }
+            | Self::Unavailable { .. }
+            | Self::Tool { .. }
             | Self::NotSupported { .. }
             | Self::Stopped { .. } => None,
         }
     }
+}
+
+/// Tells that a step has begun which is not counted.
+pub fn report(progress: &ProgressSender, step: &'static str) {
+    progress.send_replace(Progress { step, done: 0, total: None });
 }

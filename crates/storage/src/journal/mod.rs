@@ -8,10 +8,12 @@ mod phase;
 mod seal;
 mod store;
 
+use std::fmt;
+
 use polis_secret::Secret32;
 
 pub use phase::{FormatForbidden, FormatPermit, Phase, TransitionError};
-pub use seal::{PlainSeal, Seal, SealError};
+pub use seal::{PlainSeal, Seal, SealError, SealKind, SealTrouble, Seals};
 pub(crate) use store::JOURNAL_LOAD_SITE;
 pub use store::{JOURNAL_FORMAT, JournalError, JournalStore};
 
@@ -75,6 +77,16 @@ pub enum StorageSecurity {
     Encrypted,
     /// Encrypted, and changes are detected.
     AuthenticatedEncrypted,
+}
+
+impl fmt::Display for StorageSecurity {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Insecure => "insecure",
+            Self::Encrypted => "encrypted",
+            Self::AuthenticatedEncrypted => "authenticated and encrypted",
+        })
+    }
 }
 
 /// A cluster unlock key, perhaps on its way from one value to the next. Has no `Debug`: it is secret.

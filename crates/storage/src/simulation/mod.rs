@@ -6,6 +6,8 @@
 //! with everything that was not synced kept, dropped or torn by a seeded choice ([`Recording::power_cut`]), and the
 //! recordings of programs that forgot one of their syncs ([`Recording::without_sync`]), which a test must be able to tell
 //! from the right one.
+//!
+//! [`SimulatedTpm`] is a seal for the journal whose machine can be changed.
 
 mod disk;
 mod image;
@@ -13,9 +15,11 @@ mod model;
 mod operation;
 mod recorder;
 mod recording;
+mod tpm;
 
 pub use disk::{Failure, SimulatedDisk};
 pub use image::{Image, Node};
 pub use operation::{Operation, SyncSite, SyncTarget};
 pub use recorder::RecordingDisk;
 pub use recording::{Cut, Recording};
+pub use tpm::SimulatedTpm;

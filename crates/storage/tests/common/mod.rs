@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 
 use polis_secret::Secret32;
 use polis_storage::data::{DataPartition as _, Progress};
-use polis_storage::journal::{Epoch, Intent, Phase, PlainSeal, StorageSecurity};
+use polis_storage::journal::{Epoch, Intent, Phase, Seals, StorageSecurity};
 use polis_storage::simulation::{Image, Node, Recording, SimulatedDisk};
 use polis_storage::{
     Disk as _, DiskPath, Journal, JournalStore, Layout, LocalRoles, NodeCredentials, PeerCredentials, PlainData,
@@ -42,7 +42,7 @@ pub(crate) fn layout(disk: &Arc<SimulatedDisk>) -> Layout {
 }
 
 fn journal_store(layout: &Layout) -> JournalStore {
-    layout.journal_store(Arc::new(PlainSeal))
+    layout.journal_store(Seals::plain_only())
 }
 
 /// Versions of everything that a node keeps; none is older than any.
