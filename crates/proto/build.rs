@@ -35,7 +35,7 @@ const SCHEMAS: [&str; 19] = [
 
 /// Messages with secrets in them, and what is nested in them: they must not be printable, so their types get no Debug.
 /// A message that contains one of them has to be here as well, or the crate does not compile.
-const SECRET: [&str; 13] = [
+const SECRET: [&str; 14] = [
     ".metropolis.node.core.curator.proto.api.CommitNodeRequest",
     ".metropolis.node.core.curator.proto.api.JoinNodeResponse",
     ".metropolis.node.core.curator.proto.api.RegisterNodeRequest",
@@ -46,6 +46,7 @@ const SECRET: [&str; 13] = [
     ".metropolis.proto.api.NodeParameters",
     ".metropolis.proto.private.SealedConfiguration",
     ".polis.cluster.v1.RotateRegisterTicketResponse",
+    ".polis.enrolment.v1.StoreUnlockKeyRequest",
     ".polis.storage.v1.Journal",
     ".polis.storage.v1.NodeCredentials",
     ".polis.storage.v1.PeerCredentials",

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use polis_sys::{Command, Importance, Output};
+use polis_sys::{Command, Importance, Input, Output};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
@@ -195,6 +195,7 @@ async fn ask(path: &Path) -> Result<Version, BoxError> {
         arguments: vec!["--version".into()],
         environment: Vec::new(),
         working_directory: None,
+        standard_input: Input::Nothing,
         standard_output: Output::Pipe,
         standard_error: Output::Discard,
         importance: Importance::default(),

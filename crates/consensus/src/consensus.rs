@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -90,6 +90,8 @@ pub(crate) struct Inner {
     /// The pace was measured once, or set.
     pub(crate) is_paced: AtomicBool,
     pub(crate) peers: watch::Sender<PeerMap>,
+    /// Where this member was before.
+    pub(crate) former_addresses: Mutex<Vec<IpAddr>>,
     pub(crate) dialer: Dialer,
     pub(crate) connection: Connection,
     pub(crate) membership: Membership,
@@ -129,6 +131,7 @@ impl Consensus {
             is_paced: AtomicBool::new(false),
             dialer: Dialer::bind(peers.subscribe())?,
             peers,
+            former_addresses: Mutex::default(),
             membership: Membership::new(connection.clone()),
             connection,
             child: watch::Sender::default(),
@@ -184,6 +187,12 @@ impl Consensus {
             *known = peers;
             changed
         });
+    }
+
+    /// Says where this member was in earlier starts; call it before it runs. While an etcd with its key answers there, its data were
+    /// copied, and it is not started: two would have one vote twice.
+    pub fn set_former_addresses(&self, addresses: Vec<IpAddr>) {
+        *self.0.former_addresses.lock().unwrap_or_else(PoisonError::into_inner) = addresses;
     }
 
     /// How every member is at this moment, by its own answer.

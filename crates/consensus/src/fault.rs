@@ -24,9 +24,21 @@ pub(crate) const NO_LEADER: &str = "consensus-no-leader";
 /// Name of the condition for [`Fault::DiskFull`].
 pub(crate) const DISK_FULL: &str = "consensus-disk-full";
 
+/// Name of the condition for [`Fault::RunsElsewhere`].
+pub(crate) const RUNS_ELSEWHERE: &str = "consensus-runs-elsewhere";
+
 /// All conditions that this crate raises.
-pub(crate) const ALL_CONDITIONS: [&str; 8] =
-    [PORT_TAKEN, ADDRESS_NOT_HERE, ETCD_UNUSABLE, DATA_MISSING, ETCD_EXITING, ETCD_HANGING, NO_LEADER, DISK_FULL];
+pub(crate) const ALL_CONDITIONS: [&str; 9] = [
+    PORT_TAKEN,
+    ADDRESS_NOT_HERE,
+    ETCD_UNUSABLE,
+    DATA_MISSING,
+    ETCD_EXITING,
+    ETCD_HANGING,
+    NO_LEADER,
+    DISK_FULL,
+    RUNS_ELSEWHERE,
+];
 
 /// Something that is wrong. Each is raised as a condition and cleared when it is cured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +59,8 @@ pub(crate) enum Fault {
     NoLeader { members: usize },
     /// No space for etcd, on its disk or within its quota.
     DiskFull { directory: String, reason: String },
+    /// An etcd with the key of this member runs where this node was before.
+    RunsElsewhere(SocketAddr),
 }
 
 impl Fault {
@@ -60,6 +74,7 @@ impl Fault {
             Self::EtcdHanging { .. } => ETCD_HANGING,
             Self::NoLeader { .. } => NO_LEADER,
             Self::DiskFull { .. } => DISK_FULL,
+            Self::RunsElsewhere(_) => RUNS_ELSEWHERE,
         }
     }
 
@@ -108,6 +123,10 @@ impl Fault {
             Self::DiskFull { directory, reason } => {
                 format!("etcd has no space for its data in {directory}: {reason}")
             }
+            Self::RunsElsewhere(address) => format!(
+                "etcd is not started: another process with the key of this member answers at {address}, where this node was before. \
+                 Two of them would have one vote twice, and could break what the consensus has promised"
+            ),
         }
     }
 
@@ -128,6 +147,10 @@ impl Fault {
             }
             Self::NoLeader { .. } => "Start the other members, or repair the network between them.",
             Self::DiskFull { .. } => "Make room on that disk; what was acknowledged is not lost.",
+            Self::RunsElsewhere(_) => {
+                "If this root directory is a copy of that node's, stop this node and delete the directory. If the node has moved here, \
+                 stop it there; this one goes on by itself then."
+            }
         }
     }
 }

@@ -46,6 +46,8 @@
 //! - **Answers.** [`Consensus::survey`] asks each member at its peer port, at this moment and as a member, whether it is alive,
 //!   and the leader's etcd how far it is. Nothing else is proof enough for a decision about the quorum.
 //! - **Room.** At its quota etcd refuses every write; room is made by itself where that is possible.
+//! - **Copies.** A member that has moved is not started while an etcd with its key answers where it was
+//!   ([`Consensus::set_former_addresses`]): its data were copied, and two would have one vote twice.
 //! - **Removal.** A member that the cluster has removed ends for good ([`Phase::Removed`]). Its data are put away with
 //!   [`set_aside`], after which the node may join anew.
 //!

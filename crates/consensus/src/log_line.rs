@@ -62,6 +62,10 @@ const NO_SPACE: &str = "no space left on device";
 /// What etcd 3.4 to 3.6 say before they end because their member was removed.
 const REMOVED: &str = "permanently removed from the cluster";
 
+/// What etcd 3.4 panics with when it is asked how it is and does not find itself among the members: while it is being removed, and
+/// before a joiner has heard of its own addition.
+pub(crate) const NOT_AMONG_THE_MEMBERS: &str = "failed to find local ID in cluster members";
+
 /// Classifies one line.
 #[must_use]
 pub(crate) fn classify(line: &str) -> Hint {

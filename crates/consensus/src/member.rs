@@ -1,24 +1,26 @@
 //! The runnable around the etcd process: prepares what it needs, starts it, reads its log, stops it in order.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use futures::future::join_all;
 use jiff::Timestamp;
 use polis_logtree::{Line, Logger, parse};
 use polis_supervisor::{
     Context, ExitStatus, Importance, OutputSink, Process, ProcessSpec, RunnableResult, with_causes,
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::BoxError;
 use crate::arguments::{InitialCluster, MemberArguments, arguments, environment};
 use crate::consensus::{Inner, Start};
-use crate::fault::{ADDRESS_NOT_HERE, ALL_CONDITIONS, DATA_MISSING, ETCD_UNUSABLE, Fault, PORT_TAKEN};
+use crate::fault::{ADDRESS_NOT_HERE, ALL_CONDITIONS, DATA_MISSING, ETCD_UNUSABLE, Fault, PORT_TAKEN, RUNS_ELSEWHERE};
 use crate::health::Run;
-use crate::log_line::{Hint, classify, complaint};
+use crate::log_line::{Hint, NOT_AMONG_THE_MEMBERS, classify, complaint};
 use crate::nudge::nudge;
+use crate::peer_url::PEER_PORT;
 use crate::preparation::{MEMBER_DIRECTORY, prepare_files, probe};
 use crate::round_trip;
 use crate::status::Phase;
@@ -36,6 +38,10 @@ const IMPORTANCE: Importance = Importance { out_of_memory_score: Some(-900), dis
 /// How long the first start waits for the answers of other members' machines. One that is farther, or down, is found out about
 /// while it runs.
 const MEASURING_DEADLINE: Duration = Duration::from_millis(100);
+
+/// How long a start waits for an answer from where this member was before. Only a node that has moved waits for that long, and only
+/// where nothing refuses it.
+const ELSEWHERE_DEADLINE: Duration = Duration::from_millis(300);
 
 /// First pause before a port or an address is tried again; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -70,7 +76,7 @@ enum End {
 
 /// Runs until it is cancelled or etcd dies.
 pub(crate) async fn run(inner: Arc<Inner>, log: Logger, context: Context) -> RunnableResult {
-    let mut member = Running { inner: &inner, log: &log, context: &context, healthy: false };
+    let mut member = Running { inner: &inner, log: &log, context: &context, healthy: false, has_panicked: false };
     let result = member.run().await;
     inner.take_down();
     if context.is_cancelled() {
@@ -84,6 +90,8 @@ struct Running<'a> {
     log: &'a Logger,
     context: &'a Context,
     healthy: bool,
+    /// etcd has panicked in this life because it did not find itself among the members.
+    has_panicked: bool,
 }
 
 impl Running<'_> {
@@ -91,6 +99,7 @@ impl Running<'_> {
         loop {
             let version = self.prepare().await?;
             let listen = self.free_address().await?;
+            self.wait_for_the_only_one(listen).await?;
             let initial_cluster = self.initial_cluster().await?;
             let timing = *self.inner.timing.borrow();
             let process = self.start(version, initial_cluster, listen, timing).await?;
@@ -111,6 +120,15 @@ impl Running<'_> {
                 Ok(End::Died(status)) => {
                     if self.inner.was_removed() {
                         return self.stay_removed().await;
+                    }
+                    if !self.has_panicked && self.inner.does_not_find_itself() {
+                        // It panics when it is asked at the wrong moment, and what has become of its membership is told by its next start.
+                        tracing::info!(
+                            "etcd ended ({status}) as it did not find itself among the members; it is started again to find out"
+                        );
+                        self.has_panicked = true;
+                        self.inner.take_down();
+                        continue;
                     }
                     self.explain_death(status);
                     return Err(MemberError::Ended { process_id: process.id(), status }.into());
@@ -206,6 +224,31 @@ impl Running<'_> {
                 Ok(()) = addresses.changed() => pause = FIRST_PAUSE,
                 () = sleep(pause), if address.is_some() => pause = (pause * 2).min(LONGEST_PAUSE),
             }
+        }
+    }
+
+    /// Waits until no etcd with the key of this member answers where it was before.
+    async fn wait_for_the_only_one(&self, listen: IpAddr) -> Result<(), BoxError> {
+        let former = self.inner.former_addresses.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let former: Vec<SocketAddr> = former
+            .into_iter()
+            .filter(|address| *address != listen)
+            .map(|address| SocketAddr::new(address, PEER_PORT))
+            .collect();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let asked = former.iter().map(|address| async {
+                let version = self.inner.prober.version(self.inner.identity_address, *address);
+                timeout(ELSEWHERE_DEADLINE, version).await.is_ok_and(|answer| answer.is_ok()).then_some(*address)
+            });
+            let found = self.context.unless_cancelled(join_all(asked)).await?.into_iter().flatten().next();
+            let Some(address) = found else {
+                self.context.conditions().clear(RUNS_ELSEWHERE);
+                return Ok(());
+            };
+            Fault::RunsElsewhere(address).raise(self.context.conditions());
+            self.context.unless_cancelled(sleep(pause)).await?;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
@@ -334,6 +377,12 @@ impl Inner {
     /// Whether etcd has said in its last run that the cluster has removed this member.
     fn was_removed(&self) -> bool {
         self.child.borrow().run.as_ref().is_some_and(|run| run.removed)
+    }
+
+    /// Whether etcd has ended because it did not find itself among the members.
+    fn does_not_find_itself(&self) -> bool {
+        let complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+        complaints.iter().any(|complaint| complaint.contains(NOT_AMONG_THE_MEMBERS))
     }
 
     /// Says that etcd does not run.

@@ -36,8 +36,8 @@ pub use report::{EtcdReport, JournalReport, OwnerProposed, ProcessReport, Report
 pub use request::{Protocol, Request, RequestError};
 pub use socket::{SocketError, bind};
 pub use status::{
-    ColdStart, ConsensusMember, ConsensusStatus, Contact, EnrolmentPhase, Epoch, LAST_STATE_FILE, LastState, NodeState,
-    Status, StorageStatus,
+    ColdStart, ColdStartMode, ConsensusMember, ConsensusStatus, Contact, EnrolmentPhase, Epoch, LAST_STATE_FILE,
+    LastState, NodeState, Status, StorageStatus,
 };
 
 /// Version of the protocol on the socket that this code speaks. A node also answers version 1.

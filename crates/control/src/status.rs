@@ -125,9 +125,22 @@ pub struct Epoch {
     pub epoch: u64,
 }
 
+/// How a node opens its data at its next start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ColdStartMode {
+    /// Alone.
+    Local,
+    /// With a key that a running cluster gives it.
+    Cluster,
+}
+
 /// What a node knows for a start without anybody's help.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColdStart {
+    /// How the node opens its data; absent while that is not decided.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub mode: Option<ColdStartMode>,
     /// The newest membership that the node has made durable; absent before it has one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub epoch: Option<Epoch>,

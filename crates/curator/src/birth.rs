@@ -11,6 +11,7 @@ use polis_proto::common::node_roles::{ConsensusMember, KubernetesController, con
 use polis_proto::common::{ClusterConfiguration, NodeRoles, NodeState, NodeStatus, NodeTpmUsage};
 use polis_proto::curator_private::{InitialOwner, Node};
 use polis_proto::curator_state::NodeEnrolment;
+use polis_secret::Secret32;
 use polis_supervisor::BoxError;
 use prost::Message as _;
 
@@ -36,6 +37,9 @@ pub struct Birth<'a> {
     pub labels: &'a Labels,
     /// Its use of a TPM.
     pub tpm_usage: NodeTpmUsage,
+    /// The cluster's half of the key of its data partition; absent with insecure storage, which has no unlock keys
+    /// (metropolis.md, C.5).
+    pub cluster_unlock_key: Option<&'a Secret32>,
     /// The peers' CA, which the first member made for itself.
     pub peers: PeerAuthority<'a>,
 }
@@ -183,8 +187,7 @@ fn node_record(birth: &Birth<'_>, node_id: &NodeId) -> Node {
     Node {
         id: node_id.to_string(),
         public_key: birth.node_key.public().as_bytes().to_vec(),
-        // Insecure storage has no unlock keys (metropolis.md, C.5).
-        cluster_unlock_key: Vec::new(),
+        cluster_unlock_key: birth.cluster_unlock_key.map(|key| key.expose().to_vec()).unwrap_or_default(),
         fsm_state: NodeState::Up.into(),
         roles: Some(NodeRoles {
             kubernetes_worker: None,

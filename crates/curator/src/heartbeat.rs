@@ -31,6 +31,10 @@ const _: () = assert!(HEARTBEAT_INTERVAL.as_nanos() * 2 <= HEARTBEAT_TIMEOUT.as_
 /// on its way when its process went over to the later one; the next is sent only after the answer to that.
 const BEATS_OF_ANOTHER: u32 = 2;
 
+/// How long a process that was refused counts as there after its last attempt. It tries again with pauses that grow to some
+/// seconds.
+const OTHER_FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+
 /// When the leader last heard of each node. Clones share the same.
 #[derive(Clone, Debug, Default)]
 pub struct Heartbeats(Arc<Mutex<Inner>>);
@@ -67,7 +71,15 @@ struct Streams {
     /// The one before, and how many heartbeats it has sent after the first of that one.
     earlier: Option<(u64, u32)>,
     /// A later one was found beside it, which is refused.
-    disputed: bool,
+    other: Option<Other>,
+    last: Instant,
+}
+
+/// The process that is refused.
+#[derive(Clone, Copy, Debug)]
+struct Other {
+    address: IpAddr,
+    /// When it has shown itself last.
     last: Instant,
 }
 
@@ -110,13 +122,14 @@ impl Inner {
 
     fn judge(&mut self, stream: &HeartbeatStream, now: Instant) -> Result<(), RunsTwice> {
         let HeartbeatStream { node, address, number, .. } = *stream;
-        let first = Streams { number, address, earlier: None, disputed: false, last: now };
+        let first = Streams { number, address, earlier: None, other: None, last: now };
         let streams = self.streams.entry(node).or_insert(first);
         match number.cmp(&streams.number) {
             Ordering::Equal => streams.last = now,
             Ordering::Greater => {
                 // Who is silent cannot keep another away.
-                if streams.disputed && now.saturating_duration_since(streams.last) < HEARTBEAT_TIMEOUT {
+                if streams.other.is_some() && now.saturating_duration_since(streams.last) < HEARTBEAT_TIMEOUT {
+                    streams.other = Some(Other { address, last: now });
                     return Err(RunsTwice { node, address: streams.address });
                 }
                 *streams = Streams { earlier: Some((streams.number, 0)), ..first };
@@ -133,7 +146,8 @@ impl Inner {
                         "a node runs twice: its root directory was copied, or is started on two machines; the later process is \
                          refused, and must be stopped"
                     );
-                    *streams = Streams { disputed: true, ..first };
+                    let other = Other { address: streams.address, last: streams.last };
+                    *streams = Streams { other: Some(other), ..first };
                 }
             }
         }
@@ -168,6 +182,13 @@ impl Heartbeats {
         if inner.leading_since.is_some() {
             inner.heard.insert(node, now);
         }
+    }
+
+    /// Where another process shows itself as `node` and is refused; `None` when the node runs once, as far as is known.
+    #[must_use]
+    pub fn other_process(&self, node: &NodeId, now: Instant) -> Option<IpAddr> {
+        let other = self.lock().streams.get(node)?.other?;
+        (now.saturating_duration_since(other.last) < OTHER_FORGOTTEN_AFTER).then_some(other.address)
     }
 
     /// Forgets a node that was deleted.
@@ -303,9 +324,14 @@ mod tests {
         for stream in [&earlier, &later, &earlier, &earlier] {
             assert_eq!(stream.beat(now), Ok(()));
         }
-        assert_eq!(later.beat(now), Err(RunsTwice { node, address: first }));
+        assert_eq!(heartbeats.other_process(&node, now), Some(second), "who leads can tell before it comes again");
+        let again = now + Duration::from_secs(1);
+        assert_eq!(later.beat(again), Err(RunsTwice { node, address: first }));
+        assert_eq!(heartbeats.other_process(&node, again + Duration::from_secs(59)), Some(second));
+        assert_eq!(heartbeats.other_process(&node, again + Duration::from_secs(60)), None, "it has gone");
         drop(earlier);
         assert_eq!(later.beat(now), Ok(()));
+        assert_eq!(heartbeats.other_process(&node, now), None);
         // Streams of before another leadership count for nothing, and are told apart from those of it.
         heartbeats.begin(now);
         let newest = heartbeats.open(node, second);

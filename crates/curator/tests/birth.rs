@@ -16,6 +16,7 @@ use polis_parameters::Labels;
 use polis_proto::common::{ClusterConfiguration, NodeState, NodeTpmUsage};
 use polis_proto::curator_private::Node;
 use polis_proto::curator_state;
+use polis_secret::Secret32;
 use prost::Message as _;
 
 /// A store in memory that can lose replies.
@@ -85,6 +86,15 @@ impl Founder {
     }
 
     async fn create(&self, store: &MemoryStore, with_authority_key: bool) -> Result<Cluster, BirthError> {
+        self.create_with(store, with_authority_key, None).await
+    }
+
+    async fn create_with(
+        &self,
+        store: &MemoryStore,
+        with_authority_key: bool,
+        cluster_unlock_key: Option<&Secret32>,
+    ) -> Result<Cluster, BirthError> {
         let key = self.peers.key().pkcs8_der();
         let revocations = self.peers.certificate_revocation_list(1, &[]);
         let member = self.peers.issue_peer(&self.node_key.public());
@@ -97,6 +107,7 @@ impl Founder {
             configuration: &ClusterConfiguration { cluster_domain: "cluster.internal".into(), ..Default::default() },
             labels: &Labels::default(),
             tpm_usage: NodeTpmUsage::NotPresent,
+            cluster_unlock_key,
             peers: PeerAuthority {
                 key: with_authority_key.then_some(&key[..]),
                 certificate: self.peers.certificate().der(),
@@ -150,6 +161,17 @@ async fn everything_is_there_and_fits_together() {
     assert_eq!(list.list().epoch(), Epoch::FIRST);
     assert_eq!(list.list().members().len(), 1);
     assert_eq!(list.list().member(&founder.id()).unwrap().share_key, Some(founder.share_key.public()));
+}
+
+#[tokio::test]
+async fn the_founders_key_is_kept_from_the_birth_on() {
+    for key in [None, Some(Secret32::new([5; 32]))] {
+        let (store, founder) = (MemoryStore::default(), Founder::new());
+        founder.create_with(&store, true, key.as_ref()).await.unwrap();
+        let entries = store.entries.lock().unwrap();
+        let node = Node::decode(&entries[&layout::node(&founder.id())][..]).unwrap();
+        assert_eq!(node.cluster_unlock_key, key.map(|key| key.expose().to_vec()).unwrap_or_default());
+    }
 }
 
 #[tokio::test]

@@ -58,7 +58,7 @@ async fn a_deposed_leader_can_neither_write_nor_read() {
     lost(old.nodes().await.unwrap_err());
     lost(old.get("key").await.unwrap_err());
     lost(old.update_node("test/add", &etcd.node_id(), new_node(&etcd.node_key)).await.unwrap_err());
-    lost(old.issue_node_certificate("test/issue", &NodeKey::generate().public()).await.unwrap_err());
+    lost(old.issue_node_certificate("test/issue", &NodeKey::generate().public(), 1).await.unwrap_err());
     lost(old.ensure_authority("test/authority", "some-ca", "Some CA").await.unwrap_err());
     assert_eq!(new.get("key").await.unwrap().unwrap().value, b"old");
     // A key that is gone is as good as one that was changed.
@@ -205,11 +205,19 @@ async fn damage_is_named_by_its_key() {
 async fn certificates_are_issued_once_and_revoked_for_good() {
     let (etcd, cluster) = Etcd::start_cluster().await;
     let leader = etcd.lead().await;
-    let key = NodeKey::generate().public();
-    let issued = leader.issue_node_certificate("test/issue", &key).await.unwrap();
+    let node_key = NodeKey::generate();
+    let (key, id) = (node_key.public(), NodeId::of(&node_key.public()));
+    let read_at = add(&leader, &node_key).await;
+    // The record changes between the look at it and the certificate, as when the node is deleted.
+    leader.transact("test/delete", Transaction::new().delete(layout::node(&id))).await.unwrap();
+    let late = leader.issue_node_certificate("test/issue", &key, read_at).await;
+    assert!(matches!(late, Err(StateError::Conflict)), "{late:?}");
+    assert!(leader.node_certificate(&id).await.unwrap().is_none(), "nothing was issued to a node that is no more");
+    let revision = add(&leader, &node_key).await;
+    let issued = leader.issue_node_certificate("test/issue", &key, revision).await.unwrap();
     assert_eq!(verify_node_in_cluster(&issued, &cluster.authority).unwrap().public_key, key);
-    assert_eq!(leader.issue_node_certificate("test/issue", &key).await.unwrap(), issued, "the same again");
-    let founder = leader.issue_node_certificate("test/issue", &etcd.node_key.public()).await.unwrap();
+    assert_eq!(leader.issue_node_certificate("test/issue", &key, revision).await.unwrap(), issued, "the same again");
+    let founder = leader.issue_node_certificate("test/issue", &etcd.node_key.public(), revision).await.unwrap();
     assert_eq!(founder, cluster.node_certificate, "that of the birth");
 
     assert_eq!(leader.revocations().await.unwrap().value.number(), 1);

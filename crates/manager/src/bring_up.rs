@@ -10,7 +10,6 @@ use polis_identity::{
     Certificate, JoinKey, NodeId, NodeKey, PublicKey, ShareKey, verify_certificate_authority, verify_node_in_cluster,
 };
 use polis_roleserve::Identity;
-use polis_storage::data::UnlockKeys;
 use polis_storage::{Journal, LocalRoles, NodeCredentials};
 use polis_supervisor::{Context, with_causes};
 
@@ -26,13 +25,6 @@ use crate::verdict::CLUSTER_UNREACHABLE;
 /// Roles of the node that founds a cluster (metropolis.md, G.6).
 pub(crate) const FIRST_ROLES: LocalRoles =
     LocalRoles { consensus_member: true, kubernetes_controller: true, kubernetes_worker: false };
-
-/// What to do about data that are not protected.
-const STORAGE_INSECURE_HINT: &str =
-    "this is what the parameters ask for, and good enough for a trial: keep nothing here that others must not read";
-
-/// Plain data have no keys.
-pub(crate) const NO_KEYS: Option<&UnlockKeys> = None;
 
 impl<C: ConsensusProvider> Inner<C> {
     /// Does work on the disk, away from the threads that serve everything else, until it succeeds or its trouble is final.
@@ -55,17 +47,6 @@ impl<C: ConsensusProvider> Inner<C> {
             }
         })
         .await
-    }
-
-    /// Opens the data partition, however long that takes.
-    pub(crate) async fn open_data(&self, context: &Context, owner: &str) -> Result<(), Ended> {
-        until_cured(context, || async { Ok(self.settings.data.open(owner, NO_KEYS, &self.data_progress).await?) })
-            .await?;
-        let description = self.settings.data.describe();
-        if let Some(warning) = description.warning {
-            context.conditions().raise("storage-insecure", Severity::Warning, warning, STORAGE_INSECURE_HINT);
-        }
-        Ok(())
     }
 
     /// Starts the consensus member. That it answers is another matter.

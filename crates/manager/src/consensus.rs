@@ -33,6 +33,13 @@ pub trait ConsensusProvider: Send + Sync + 'static {
     /// The member of this node, whoever has started it; none while there is none.
     fn member(&self) -> Option<Self::Member>;
 
+    /// Stops the member, as its data are lost, and returns when nothing of it runs any more. None is started before
+    /// [`ConsensusProvider::resume`], by whomever.
+    async fn suspend(&self);
+
+    /// Lets a member be started again.
+    fn resume(&self);
+
     /// The store that the member gives access to.
     fn store(&self, member: &Self::Member) -> Arc<dyn ClusterStore>;
 }

@@ -2,28 +2,31 @@
 //!
 //! | step | durable afterwards |
 //! |---|---|
-//! | intent | journal, phase Formattable: parameters and all keys of the node |
+//! | intent | journal, phase Formattable: parameters and all keys of the node, those of its data among them |
 //! | format | data partition with its marker, roles of the first node; then the journal, phase Formatted |
 //! | peer credentials | one file, with the key of the peers' CA until the cluster holds it |
 //! | consensus | etcd's data |
 //! | birth | the cluster's state, one transaction |
 //! | credentials | one file; then the peer credentials without the CA's key |
-//! | enrolled | journal, phase Enrolled, without the node key, which the credentials now hold |
+//! | enrolled | journal, phase Enrolled, without the node key, which the credentials now hold; then the same once more, over the older
+//! generation that has it |
 
 use polis_consensus::{PEER_PORT, PeerPki};
 use polis_curator::{Birth, Cluster, PeerAuthority, create_cluster};
 use polis_identity::{JoinKey, NodeKey, PeerAddress, ShareKey};
 use polis_parameters::Bootstrap;
-use polis_proto::common::NodeTpmUsage;
 use polis_storage::Journal;
-use polis_storage::journal::StorageSecurity;
+use polis_storage::journal::SealKind;
 use polis_supervisor::Context;
 
 use crate::bring_up::FIRST_ROLES;
 use crate::consensus::{ConsensusProvider, MemberSettings, WithoutData};
 use crate::enrolment::{enrolled, intent, node_key, report_labels};
 use crate::manager::Inner;
+use crate::sealing::usage;
+use crate::storage_choice::recommended_storage;
 use crate::trouble::{Ended, until_cured};
+use crate::unlock::with_keys;
 
 /// When the making of the cluster was begun.
 pub(crate) enum Begun {
@@ -46,7 +49,11 @@ impl<C: ConsensusProvider> Inner<C> {
         let journal = match begun {
             Begun::Before { journal } => *journal,
             Begun::Now { parameters } => {
-                self.record_intent(context, intent(parameters, Some(StorageSecurity::Insecure))).await?
+                self.choose_founders_seal(context, bootstrap.tpm_mode).await?;
+                let security = recommended_storage(bootstrap.storage_policy);
+                // A host that lacks what is asked for has made nothing yet.
+                self.choose_data(context, security).await?;
+                self.record_intent(context, with_keys(intent(parameters), security)).await?
             }
         };
         // The roles of a founder are known from the start, and a member without its roles could not come back.
@@ -74,7 +81,7 @@ impl<C: ConsensusProvider> Inner<C> {
             self.on_disk(context, move || peers.store(&credentials, "etcd/credentials/without-authority")).await?;
         }
         let journal = enrolled(&journal, &cluster)?;
-        self.store_journal(context, &journal, "journal/enrolled").await?;
+        self.store_journal_twice(context, &journal, "journal/enrolled").await?;
         let node = self.identify(context, &journal, FIRST_ROLES).await?;
         self.run_as_member(context, node, &*store).await
     }
@@ -88,8 +95,8 @@ impl<C: ConsensusProvider> Inner<C> {
         peers: &PeerPki,
         store: &dyn polis_curator::ClusterStore,
     ) -> Result<Cluster, Ended> {
-        let tpm_usage =
-            if self.settings.tpm_present { NodeTpmUsage::PresentButUnused } else { NodeTpmUsage::NotPresent };
+        let seal = self.journal.seal_kind().unwrap_or(SealKind::Plain);
+        let available = self.tpm_available(context).await.is_ok();
         let member_url = format!("https://[{}]:{PEER_PORT}", PeerAddress::of(&node_key.public()));
         let authority_key = peers.authority().map(|authority| authority.key().pkcs8_der());
         let birth = Birth {
@@ -100,7 +107,8 @@ impl<C: ConsensusProvider> Inner<C> {
             owner: &bootstrap.owner,
             configuration: &bootstrap.configuration,
             labels: &bootstrap.labels,
-            tpm_usage,
+            tpm_usage: usage(seal, available),
+            cluster_unlock_key: journal.cluster_unlock_key.as_ref().map(|key| &key.current),
             peers: PeerAuthority {
                 key: authority_key.as_ref().map(|key| &key[..]),
                 certificate: peers.authority_certificate().der(),

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use polis_identity::ClusterId;
-use polis_parameters::{Bootstrap, ClusterParameters, Parameters, Register, Unsupported};
+use polis_parameters::{Bootstrap, ClusterParameters, Parameters, Register};
 use polis_storage::Journal;
 use polis_storage::journal::Phase;
 use polis_supervisor::with_causes;
@@ -133,35 +133,20 @@ fn renew(old: Box<Register>, journal: &Journal, given: GivenParameters) -> (Box<
     (old, NewParameters::Ignored { reason })
 }
 
-/// Parameters that this build can follow.
+/// Parameters that can be followed.
 enum Accepted {
     Bootstrap(Box<Bootstrap>),
     Register(Box<Register>),
 }
 
-/// Takes parameters that this build can follow to the letter, and refuses by name what it could only weaken.
+/// Takes parameters, or says what is wrong with them. Whether the host has what they ask for is seen when it is chosen.
 fn accept(bytes: &[u8], origin: ParametersOrigin) -> Result<Accepted, Failure> {
     let parameters = match Parameters::parse(bytes) {
         Ok(parameters) => parameters,
         Err(source) => return Err(Failure::Parameters { origin, source }),
     };
     let accepted = match parameters.cluster {
-        ClusterParameters::Bootstrap(bootstrap) => {
-            if let Some(unsupported) = bootstrap.unsupported().first() {
-                let wanted = match unsupported {
-                    Unsupported::EncryptedStorage => {
-                        "encrypted storage, which the cluster's configuration asks for (it is also what an absent configuration means)"
-                    }
-                    Unsupported::TpmUse => "the use of a TPM, which the cluster's configuration requires",
-                };
-                return Err(Failure::NotOnThisBuild {
-                    origin,
-                    wanted,
-                    instead: "for a trial, `polis parameters bootstrap --storage-security insecure --tpm-mode disabled`",
-                });
-            }
-            Accepted::Bootstrap(Box::new(bootstrap))
-        }
+        ClusterParameters::Bootstrap(bootstrap) => Accepted::Bootstrap(Box::new(bootstrap)),
         // What the cluster asks of its nodes it tells when it is asked.
         ClusterParameters::Register(register) => Accepted::Register(Box::new(register)),
     };
@@ -234,25 +219,17 @@ mod tests {
 
     #[test]
     fn without_a_journal_the_parameters_decide() {
-        let table = [
-            (Some((Tpm::Disabled, Storage::NeedsInsecure)), None),
-            (Some((Tpm::BestEffort, Storage::NeedsInsecure)), None),
-            (Some((Tpm::Required, Storage::NeedsInsecure)), Some("use of a TPM")),
-            (Some((Tpm::Disabled, Storage::Permissive)), Some("encrypted storage")),
-            (Some((Tpm::Disabled, Storage::NeedsEncryption)), Some("encrypted storage")),
-            (Some((Tpm::Disabled, Storage::NeedsEncryptionAndAuthentication)), Some("encrypted storage")),
-            (None, Some("encrypted storage")),
-        ];
-        for (configuration, refused) in table {
-            match (decide(None, given(bootstrap(configuration))), refused) {
-                (Ok(Decision::Bootstrap(..)), None) => {}
-                (Err(failure @ Failure::NotOnThisBuild { .. }), Some(wanted)) => {
-                    let text = failure.to_string();
-                    assert!(text.contains(wanted) && text.contains("not on this build"), "{text}");
-                }
-                (outcome, _) => panic!("{configuration:?}: {outcome:?}"),
-            }
+        for configuration in [
+            None,
+            Some((Tpm::Required, Storage::NeedsEncryptionAndAuthentication)),
+            Some((Tpm::BestEffort, Storage::Permissive)),
+            Some((Tpm::Disabled, Storage::NeedsInsecure)),
+        ] {
+            let decision = decide(None, given(bootstrap(configuration)));
+            assert!(matches!(decision, Ok(Decision::Bootstrap(..))), "{configuration:?}: {decision:?}");
         }
+        let refused = decide(None, given(b"\xff".to_vec()));
+        assert!(matches!(refused, Err(Failure::Parameters { .. })), "{refused:?}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use polis_consensus::set_aside_directories;
 use polis_secret::Secret32;
-use polis_storage::journal::{Phase, TransitionError};
+use polis_storage::journal::{Phase, StorageSecurity, TransitionError};
 use polis_storage::{Disk, DiskError, DiskPath, Journal, JournalError, JournalStore, Layout, durable};
 use polis_supervisor::Context;
 
@@ -65,9 +65,9 @@ impl<C: ConsensusProvider> Inner<C> {
 
     /// Finishes what an earlier start has begun to erase.
     pub(crate) async fn finish_erasing(&self, context: &Context, journal: &Journal) -> Result<(), Ended> {
-        let layout = self.layout.clone();
+        let (layout, removed) = (self.layout.clone(), journal.clone());
         let Phase::Removed { reason } = journal.phase() else { return Ok(()) };
-        if !is_erased(journal) || !self.on_disk(context, move || keys_are_left(&layout)).await? {
+        if !is_erased(journal) || !self.on_disk(context, move || keys_are_left(&layout, &removed)).await? {
             return Ok(());
         }
         self.erase(context, reason).await
@@ -94,7 +94,14 @@ impl<C: ConsensusProvider> Inner<C> {
         let reason = reason.to_owned();
         self.at_the_end(context, move || {
             let journal = erase_journal(&store, &reason)?;
-            erase_files(&layout, &disk)?;
+            match (erase_files(&layout, &disk), &journal) {
+                (Ok(()), _) => {}
+                // The partition was lost meanwhile, and nobody can open it any more.
+                (Err(error), Some(journal)) if !keys_are_left(&layout, journal).unwrap_or(true) => {
+                    tracing::info!(%error, "the files of this node are not erased, as nobody can read them without its keys");
+                }
+                (Err(error), _) => return Err(error.into()),
+            }
             Ok(journal)
         })
         .await?;
@@ -114,7 +121,7 @@ impl<C: ConsensusProvider> Inner<C> {
         })
         .await?;
         if let Some(journal) = journal {
-            self.publisher.record(&journal);
+            self.record(&journal);
         }
         Ok(())
     }
@@ -149,9 +156,13 @@ pub(crate) fn is_erased(journal: &Journal) -> bool {
     journal.join_key == no_key()
 }
 
-/// Whether a node that has begun to erase its keys still has some.
-pub(crate) fn keys_are_left(layout: &Layout) -> Result<bool, DiskError> {
-    layout.data.node.credentials.exists()
+/// Whether a node that has begun to erase its keys still has some. Data that are encrypted opened with keys that the journal held, and
+/// nothing in them can be read since those are gone.
+pub(crate) fn keys_are_left(layout: &Layout, journal: &Journal) -> Result<bool, DiskError> {
+    match journal.storage_security {
+        Some(StorageSecurity::Encrypted | StorageSecurity::AuthenticatedEncrypted) => Ok(false),
+        Some(StorageSecurity::Insecure) | None => layout.data.node.credentials.exists(),
+    }
 }
 
 /// What stands where a key was.
@@ -169,8 +180,7 @@ fn erase_journal(store: &JournalStore, reason: &str) -> Result<Option<Journal>, 
     journal.node_unlock_key = None;
     journal.cluster_unlock_key = None;
     journal.parameters = without_ticket(&journal.parameters);
-    store.store(&journal, "erase/journal")?;
-    store.store(&journal, "erase/journal")?;
+    store.store_both(&journal, "erase/journal")?;
     Ok(Some(journal))
 }
 

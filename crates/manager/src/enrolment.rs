@@ -6,17 +6,19 @@ use polis_identity::{JoinKey, NodeId, NodeKey, ShareKey};
 use polis_parameters::LabelFault;
 use polis_proto::api::NodeParameters;
 use polis_proto::api::node_parameters::Cluster as ClusterParameters;
+use polis_storage::data::UnlockKeys;
 use polis_storage::journal::{Intent, Phase, StorageSecurity};
 use polis_storage::{Journal, LocalRoles, NodeCredentials};
 use polis_supervisor::Context;
 use prost::Message as _;
 use zeroize::Zeroize as _;
 
-use crate::bring_up::{NO_KEYS, internal};
+use crate::bring_up::internal;
 use crate::consensus::ConsensusProvider;
 use crate::failure::Failure;
 use crate::manager::Inner;
 use crate::trouble::{Ended, Trouble, until_cured};
+use crate::unlock::{KeysAtStart, keys_at_start};
 
 impl<C: ConsensusProvider> Inner<C> {
     /// Writes down what the node is about to become. From here on it is always this node.
@@ -37,12 +39,15 @@ impl<C: ConsensusProvider> Inner<C> {
         let owner = NodeId::of(&node_key(&journal)?.public()).to_string();
         match journal.phase() {
             Phase::Formattable => {
+                let security = journal.storage_security.unwrap_or(StorageSecurity::Insecure);
+                let partition = self.choose_data(context, security).await?;
+                let keys = first_keys(&journal)?;
                 until_cured(context, || async {
                     let permit = journal.permit_format().map_err(|error| Trouble::Final(internal(error)))?;
-                    Ok(self.settings.data.format(permit, &owner, NO_KEYS, &self.data_progress).await?)
+                    Ok(partition.format(permit, &owner, keys.as_ref(), &self.data_progress).await?)
                 })
                 .await?;
-                self.open_data(context, &owner).await?;
+                self.open_data(context, &journal).await?;
                 let file = self.layout.data.node.roles.clone();
                 if self.on_disk(context, move || file.load()).await?.is_none() {
                     self.store_roles(context, first_roles, "roles/first").await?;
@@ -52,7 +57,7 @@ impl<C: ConsensusProvider> Inner<C> {
                 Ok(journal)
             }
             Phase::Formatted | Phase::Enrolled | Phase::Removed { .. } => {
-                self.open_data(context, &owner).await?;
+                self.open_data(context, &journal).await?;
                 Ok(journal)
             }
         }
@@ -80,8 +85,22 @@ impl<C: ConsensusProvider> Inner<C> {
     }
 }
 
-/// The journal of a new node, with keys of its own.
-pub(crate) fn intent(parameters: Vec<u8>, storage_security: Option<StorageSecurity>) -> Journal {
+/// The keys that a data partition is formatted with. They are durable before that.
+fn first_keys(journal: &Journal) -> Result<Option<UnlockKeys>, Failure> {
+    match keys_at_start(journal)? {
+        KeysAtStart::NotNeeded => Ok(None),
+        KeysAtStart::Own { node, cluster } if !cluster.is_empty() => {
+            Ok(cluster.into_iter().next().map(|cluster| UnlockKeys { node, cluster }))
+        }
+        KeysAtStart::Own { .. } | KeysAtStart::FromCluster { .. } => Err(Failure::Disk {
+            what: "the enrolment journal cannot be used",
+            source: "the data partition is to be encrypted, and the journal does not hold the keys for that".into(),
+        }),
+    }
+}
+
+/// The journal of a new node, with keys of its own. How its data are protected is not decided yet.
+pub(crate) fn intent(parameters: Vec<u8>) -> Journal {
     let node_key = NodeKey::generate();
     Journal::new(Intent {
         parameters,
@@ -89,7 +108,7 @@ pub(crate) fn intent(parameters: Vec<u8>, storage_security: Option<StorageSecuri
         node_key: node_key.secret().clone(),
         join_key: JoinKey::generate().secret().clone(),
         share_key: ShareKey::generate().secret().clone(),
-        storage_security,
+        storage_security: None,
     })
 }
 

@@ -54,6 +54,14 @@ impl ConsensusProvider for EtcdProvider {
         self.0.member().borrow().clone()
     }
 
+    async fn suspend(&self) {
+        self.0.suspend().await;
+    }
+
+    fn resume(&self) {
+        self.0.resume();
+    }
+
     fn store(&self, member: &Consensus) -> Arc<dyn ClusterStore> {
         Arc::new(EtcdStore(member.kv_root()))
     }

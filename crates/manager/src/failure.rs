@@ -3,9 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
-use polis_identity::ClusterId;
 use polis_parameters::ParametersError;
-use polis_storage::NewerFile;
+use polis_storage::journal::{SealError, SealTrouble};
+use polis_storage::{DataUnavailable, NewerFile};
 use polis_supervisor::BoxError;
 
 use crate::parameter_source::ParametersOrigin;
@@ -45,29 +45,31 @@ pub enum Failure {
         #[source]
         source: ParametersError,
     },
-    /// The parameters ask for what this build cannot do. It does not do something weaker instead.
+    /// The parameters ask for data that are protected as this host cannot protect them. Nothing weaker is done instead.
     #[error(
-        "the parameters {origin} ask for what is not on this build: {wanted}. Nothing was changed. Instead, {instead}"
+        "the parameters {} ask for what this host does not have; nothing was changed. {}; or ask for less, with \
+         `polis parameters bootstrap --storage-security`",
+        parameters.display(), source.remedy
     )]
-    NotOnThisBuild {
+    StorageUnavailable {
         /// Where they came from.
-        origin: ParametersOrigin,
-        /// What they ask for.
-        wanted: &'static str,
-        /// What works.
-        instead: &'static str,
+        parameters: PathBuf,
+        /// What is missing.
+        #[source]
+        source: DataUnavailable,
     },
-    /// The cluster asks of its nodes what this build cannot do. It does not do something weaker instead.
+    /// The parameters ask for a TPM, and it cannot be used.
     #[error(
-        "the cluster {cluster} asks its nodes for {wanted}, which is not on this build. Nothing was formatted. Instead, {instead}"
+        "the parameters {} require a TPM (tpm_mode REQUIRED, which is also what an absent configuration means), and it cannot be \
+         used; nothing was changed. For a machine without one: `polis parameters bootstrap --tpm-mode best-effort`",
+        parameters.display()
     )]
-    ClusterNotOnThisBuild {
-        /// The cluster.
-        cluster: ClusterId,
-        /// What it asks for.
-        wanted: String,
-        /// What works.
-        instead: &'static str,
+    TpmUnavailable {
+        /// Where they came from.
+        parameters: PathBuf,
+        /// Why it cannot be used.
+        #[source]
+        source: SealError,
     },
     /// The cluster has removed the node.
     #[error(
@@ -139,6 +141,26 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// Whether something is missing that can be installed.
+    #[must_use]
+    pub const fn is_missing_prerequisite(&self) -> bool {
+        match self {
+            Self::StorageUnavailable { .. } => true,
+            Self::TpmUnavailable { source, .. } => matches!(source.trouble, SealTrouble::HelperMissing),
+            Self::NoParameters { .. }
+            | Self::ParametersUnreadable { .. }
+            | Self::Parameters { .. }
+            | Self::Removed { .. }
+            | Self::DataWithoutJournal { .. }
+            | Self::NewerFile(_)
+            | Self::File { .. }
+            | Self::Disk { .. }
+            | Self::Internal { .. }
+            | Self::IllegalTransition { .. }
+            | Self::Gone => false,
+        }
+    }
+
     /// What to do next, where the text of the failure and of its causes does not say it.
     #[must_use]
     pub const fn hint(&self) -> Option<&'static str> {
@@ -147,9 +169,10 @@ impl Failure {
                 "`polis parameters bootstrap` makes a good file for the first node of a cluster, `polis parameters register` for each \
                  that follows, and `polis parameters show FILE` tells what is in one",
             ),
-            Self::ParametersUnreadable { .. } => {
-                Some("check the path and its permissions; `polis parameters bootstrap` makes such a file")
-            }
+            Self::ParametersUnreadable { .. } => Some(
+                "check the path and its permissions; `polis parameters bootstrap` makes such a file for the first node of a \
+                     cluster, `polis parameters register` one for each that follows",
+            ),
             Self::Disk { .. } | Self::File { .. } => Some(
                 "nothing on the disk is lost by this: bring back what the message names, from a backup if need be, and start \
                  the node again",
@@ -158,8 +181,8 @@ impl Failure {
                 Some("this is a fault of Polis: please report it, with the log of the node")
             }
             Self::NoParameters { .. }
-            | Self::NotOnThisBuild { .. }
-            | Self::ClusterNotOnThisBuild { .. }
+            | Self::StorageUnavailable { .. }
+            | Self::TpmUnavailable { .. }
             | Self::Removed { .. }
             | Self::DataWithoutJournal { .. }
             | Self::NewerFile(_)

@@ -1,5 +1,5 @@
-//! Joining: a node of the cluster comes back after a start. With plain data it opens them alone; a consensus member then waits for
-//! its own member, any other node for the leader's answer.
+//! Joining: a node of the cluster comes back after a start. It opens its data alone, or with a key that a running cluster gives it
+//! (module `unlock`); a consensus member then waits for its own member, any other node for the leader's answer.
 
 use polis_condition::Severity;
 use polis_consensus::PeerPki;
@@ -8,7 +8,7 @@ use polis_roleserve::StoredMember;
 use polis_storage::{GenerationsError, Journal, LocalRoles, TwoGenerationsError};
 use polis_supervisor::{Context, with_causes};
 
-use crate::bring_up::{FIRST_ROLES, node, node_id};
+use crate::bring_up::{FIRST_ROLES, node};
 use crate::consensus::{ConsensusProvider, MemberSettings, WithoutData};
 use crate::failure::Failure;
 use crate::manager::Inner;
@@ -51,7 +51,7 @@ impl<C: ConsensusProvider> Inner<C> {
     pub(crate) async fn join(&self, context: &Context, journal: Journal) -> Result<(), Ended> {
         self.report_ignored_parameters(&journal);
         self.wait_for_address(context).await?;
-        self.open_data(context, &node_id(&journal)?.to_string()).await?;
+        self.open_data(context, &journal).await?;
 
         let (credentials, path) = self.load_credentials(context).await?;
         let key = NodeKey::from_secret(credentials.node_key.clone());

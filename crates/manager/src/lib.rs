@@ -16,6 +16,10 @@
 //! node that the cluster has removed, which it must prove, says so for ever and touches nothing ([`Manager::remove`]); one that is
 //! decommissioned has erased its keys before ([`Manager::erase_keys`]).
 //!
+//! Encrypted data open with two halves of a key. Where they come from at a start is decided from the journal alone, in one function
+//! (module `unlock`); who keeps the cluster's half while the node runs, and how it is replaced so that some key opens whatever is cut
+//! off, is the business of one more runnable ([`Manager::key_keeper`], module `unlock_keys`).
+//!
 //! The decisions are pure: [`State`] with [`TRANSITIONS`], [`decide`], and the classification of errors and answers. The rest is a
 //! thin loop around them that reads, writes, calls the cluster ([`ClusterAccess`]) and starts the consensus member
 //! ([`ConsensusProvider`]) through traits, so that tests run it on a simulated disk beside a scripted cluster.
@@ -26,6 +30,7 @@ mod bring_up;
 mod cluster_access;
 mod consensus;
 mod create_cluster;
+mod data;
 mod decision;
 mod ending;
 mod enrolment;
@@ -42,13 +47,17 @@ mod preflight;
 mod prepare;
 mod progress;
 mod register;
+mod sealing;
 mod state;
+mod storage_choice;
 mod trouble;
+mod unlock;
+mod unlock_keys;
 mod verdict;
 
 pub use cluster_access::{
-    Admission, Applicant, ApplicantLink, Attempt, AttemptProblem, CallFailure, ClusterAccess, Commitment, Membership,
-    Registration, RpcAccess, Unheard,
+    Admission, Applicant, ApplicantKey, ApplicantLink, Attempt, AttemptProblem, CallFailure, ClusterAccess, Commitment,
+    InCluster, KeptKey, Membership, News, Registration, RpcAccess, Unheard,
 };
 pub use consensus::{ConsensusProvider, MemberSettings, WithoutData};
 pub use decision::{Decision, NewParameters, decide};
@@ -61,3 +70,6 @@ pub use preflight::preflight;
 pub use prepare::{prepare_ephemeral, prepare_lasting};
 pub use progress::{Outcome, Progress};
 pub use state::{State, TRANSITIONS};
+pub use storage_choice::can_begin;
+pub use unlock::ColdStart;
+pub use unlock_keys::{KeyOrderError, Place, Standing};

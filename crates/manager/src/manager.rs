@@ -4,18 +4,20 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use polis_condition::Severity;
+use polis_identity::NodeId;
 use polis_roleserve::Identity;
-use polis_storage::data::ProgressSender;
-use polis_storage::journal::PlainSeal;
-use polis_storage::{DataPartition, Disk, Journal, JournalStore, Layout};
+use polis_storage::data::{DataError, ProgressSender};
+use polis_storage::journal::{Phase, SealKind, Seals};
+use polis_storage::{DataBackends, Disk, Journal, JournalStore, Layout};
 use polis_supervisor::{Context, RunnableResult, SharedRunnable, runnable};
 use tokio::sync::watch;
 
 use crate::cluster_access::ClusterAccess;
 use crate::consensus::ConsensusProvider;
 use crate::create_cluster::Begun;
+use crate::data::Opened;
 use crate::decision::{Decision, decide};
-use crate::ending::Orders;
+use crate::ending::{Orders, is_erased};
 use crate::failure::Failure;
 use crate::gate::Gate;
 use crate::node::Node;
@@ -24,21 +26,24 @@ use crate::progress::{Outcome, Progress, Publisher, wait_finished};
 use crate::register::RegistrationBegun;
 use crate::state::State;
 use crate::trouble::Ended;
+use crate::unlock_keys::{KeyOrder, KeyOrderError, KeyOrders};
 
 /// What a Manager works with.
 pub struct Settings {
     /// Disk of the node, rooted at its root directory.
     pub disk: Arc<dyn Disk>,
-    /// Data partition of the node.
-    pub data: Arc<dyn DataPartition>,
+    /// Backends for its data partition.
+    pub backends: Arc<dyn DataBackends>,
+    /// Seals of the machine.
+    pub seals: Seals,
     /// Address of the node; absent while it has none.
     pub address: watch::Receiver<Option<IpAddr>>,
     /// Where parameters come from.
     pub parameters: ParameterSource,
     /// The way to a cluster that others run.
     pub access: Arc<dyn ClusterAccess>,
-    /// Whether the machine has a TPM.
-    pub tpm_present: bool,
+    /// Where an operator says that nodes are.
+    pub peers: watch::Receiver<Vec<(NodeId, IpAddr)>>,
 }
 
 /// Takes the node from New to Running. Clones are the same Manager.
@@ -58,6 +63,10 @@ pub(crate) struct Inner<C: ConsensusProvider> {
     pub(crate) erased: watch::Sender<bool>,
     /// How far the work on the data partition is.
     pub(crate) data_progress: ProgressSender,
+    /// The data partition, while it is open.
+    pub(crate) opened: watch::Sender<Option<Opened>>,
+    /// What operators ask about the keys of the node.
+    pub(crate) key_orders: KeyOrders,
 }
 
 impl<C: ConsensusProvider> Clone for Manager<C> {
@@ -71,7 +80,7 @@ impl<C: ConsensusProvider> Manager<C> {
     #[must_use]
     pub fn new(settings: Settings, consensus: C) -> Self {
         let layout = Layout::new(settings.disk.clone());
-        let journal = layout.journal_store(Arc::new(PlainSeal));
+        let journal = layout.journal_store(settings.seals.clone());
         Self(Arc::new(Inner {
             settings,
             layout,
@@ -82,6 +91,8 @@ impl<C: ConsensusProvider> Manager<C> {
             orders: watch::Sender::new(Orders::default()),
             erased: watch::Sender::new(false),
             data_progress: ProgressSender::default(),
+            opened: watch::Sender::new(None),
+            key_orders: KeyOrders::new(),
         }))
     }
 
@@ -93,6 +104,47 @@ impl<C: ConsensusProvider> Manager<C> {
             let inner = inner.clone();
             async move { inner.run(context).await }
         })
+    }
+
+    /// The runnable that looks after the keys of the data partition once the node runs.
+    #[must_use]
+    pub fn key_keeper(&self) -> SharedRunnable {
+        let inner = self.0.clone();
+        runnable(move |context| {
+            let inner = inner.clone();
+            async move { inner.keep_keys(context).await }
+        })
+    }
+
+    /// Replaces the cluster's half of the key of the data partition. Returns when the old one opens nothing any more. It takes the
+    /// runnable for that.
+    ///
+    /// # Errors
+    ///
+    /// See [`KeyOrderError`].
+    pub async fn rekey(&self) -> Result<(), KeyOrderError> {
+        self.0.key_orders.give(KeyOrder::Rekey).await
+    }
+
+    /// Binds the seal of the node's keys to the present state of the machine, and returns its kind. It takes the runnable for that.
+    ///
+    /// # Errors
+    ///
+    /// See [`KeyOrderError`].
+    pub async fn reseal(&self) -> Result<SealKind, KeyOrderError> {
+        self.0.key_orders.give(KeyOrder::Reseal).await
+    }
+
+    /// Closes the data partition. Nothing of the node may run any more.
+    ///
+    /// # Errors
+    ///
+    /// When the backend fails; the next start clears what is left.
+    pub async fn close_data(&self) -> Result<(), DataError> {
+        match self.0.opened.send_replace(None) {
+            Some(Opened { partition, .. }) => partition.close().await,
+            None => Ok(()),
+        }
     }
 
     /// Where the Manager stands.
@@ -187,12 +239,28 @@ impl<C: ConsensusProvider> Inner<C> {
         });
     }
 
-    /// Enrols, and then is a node, until that ends.
+    /// Lives until the data partition is lost, and then again: what is left to do follows from what is durable, and what goes on is
+    /// found again.
     async fn live(&self, context: &Context, healthy: &mut bool) -> Ended {
+        loop {
+            let reason = tokio::select! {
+                biased;
+                reason = self.data_lost() => reason,
+                ended = self.live_on_data(context, healthy) => return ended,
+            };
+            if let Err(ended) = self.give_up_data(context, &reason).await {
+                return ended;
+            }
+        }
+    }
+
+    /// Enrols, and then is a node, until that ends.
+    async fn live_on_data(&self, context: &Context, healthy: &mut bool) -> Ended {
         match self.enrol(context).await {
             Ok(()) => {
-                context.healthy();
-                *healthy = true;
+                if !std::mem::replace(healthy, true) {
+                    context.healthy();
+                }
                 context.cancelled().await.into()
             }
             Err(Ended::Cancelled) => Ended::Cancelled,
@@ -256,7 +324,7 @@ impl<C: ConsensusProvider> Inner<C> {
             return Ok(None);
         };
         let journal = loaded.value;
-        self.publisher.record(&journal);
+        self.record(&journal);
         if let Some(fault) = loaded.fault {
             tracing::warn!(%fault, "one of the two generations of the journal is damaged; the other is whole and is used");
             context.conditions().raise(
@@ -269,6 +337,7 @@ impl<C: ConsensusProvider> Inner<C> {
             );
             self.store_journal(context, &journal, "journal/mend").await?;
         }
+        self.forget_older_journal(context, &journal).await?;
         Ok(Some(journal))
     }
 
@@ -281,8 +350,39 @@ impl<C: ConsensusProvider> Inner<C> {
     ) -> Result<(), Ended> {
         let (store, next) = (self.journal.clone(), journal.clone());
         self.on_disk(context, move || store.store(&next, site)).await?;
-        self.publisher.record(journal);
+        self.record(journal);
         Ok(())
+    }
+
+    /// The same in both generations: nothing of an earlier journal is left then.
+    pub(crate) async fn store_journal_twice(
+        &self,
+        context: &Context,
+        journal: &Journal,
+        site: &'static str,
+    ) -> Result<(), Ended> {
+        let (store, next) = (self.journal.clone(), journal.clone());
+        self.on_disk(context, move || store.store_both(&next, site)).await?;
+        self.record(journal);
+        Ok(())
+    }
+
+    /// Finishes what an earlier life may have begun: a member's journal holds nothing in its older generation that was taken out, such
+    /// as the node key. A change of the key that is under way needs nothing of that.
+    async fn forget_older_journal(&self, context: &Context, journal: &Journal) -> Result<(), Ended> {
+        match journal.phase() {
+            Phase::Enrolled => {}
+            Phase::Removed { .. } if is_erased(journal) => {}
+            // Of one that was removed nothing changes any more.
+            Phase::Formattable | Phase::Formatted | Phase::Removed { .. } => return Ok(()),
+        }
+        let (store, newest) = (self.journal.clone(), journal.clone());
+        self.on_disk(context, move || store.unify(&newest, "journal/unify").map(|_| ())).await
+    }
+
+    /// Tells everybody what the journal says.
+    pub(crate) fn record(&self, journal: &Journal) {
+        self.publisher.record(journal, self.journal.seal_kind());
     }
 
     /// Waits until the node has an address; the network raises the condition that says so.

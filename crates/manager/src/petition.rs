@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use polis_identity::{AuthorityCertificate, NodeId, PublicKey};
 use polis_roleserve::Removal;
+use polis_secret::Secret32;
 use polis_supervisor::{Context, with_causes};
 use tokio::time::sleep;
 
@@ -65,6 +66,22 @@ impl Petition {
             read(outcome?).map_err(|problem| CallFailure::Unusable { endpoint: None, problem })
         };
         self.ask(context, Call::Commit, call).await
+    }
+
+    /// Asks for the cluster's half of the key of the data partition until it is given. `sealed` is whether the node has read its journal
+    /// with a TPM.
+    pub(crate) async fn join(&self, context: &Context, sealed: bool) -> Result<Secret32, Ended> {
+        let call = || async {
+            polis_fault::point("join/call", "before");
+            let outcome = self.link.join(sealed).await;
+            polis_fault::point("join/call", "after");
+            outcome
+        };
+        loop {
+            if let Some(key) = self.ask(context, Call::Join, call).await? {
+                return Ok(key);
+            }
+        }
     }
 
     /// Repeats a call until there is an answer that counts. Nothing comes back when the cluster does not know the node.

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use polis_identity::{ClusterId, NodeId, PublicKey};
 use polis_roleserve::Identity;
 use polis_storage::Journal;
-use polis_storage::journal::Phase;
+use polis_storage::data::Description;
+use polis_storage::journal::{Phase, SealKind};
 use tokio::sync::watch;
 
 use crate::failure::Failure;
 use crate::node::Node;
 use crate::state::State;
+use crate::unlock::{ColdStart, cold_start};
 
 /// A moment in the life of the Manager.
 #[derive(Clone)]
@@ -26,6 +28,12 @@ pub struct Progress {
     pub cluster_id: Option<ClusterId>,
     /// How far the journal has come; absent while there is no journal.
     pub phase: Option<Phase>,
+    /// The backend of the data partition; absent until it is chosen.
+    pub data: Option<Description>,
+    /// How the journal is sealed; absent while there is none.
+    pub seal: Option<SealKind>,
+    /// How the node opens its data at its next start; absent until that is decided.
+    pub cold_start: Option<ColdStart>,
     /// What the node proves itself with to its cluster, as soon as it has that, which is before it runs.
     pub identity: Option<Arc<Identity>>,
     /// The node, once it runs.
@@ -35,7 +43,7 @@ pub struct Progress {
 /// All but the keys of the identity.
 impl fmt::Debug for Progress {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { state, failure, node_id, cluster_id, phase, identity: _, node } = self;
+        let Self { state, failure, node_id, cluster_id, phase, data, seal, cold_start, identity: _, node } = self;
         formatter
             .debug_struct("Progress")
             .field("state", state)
@@ -43,6 +51,9 @@ impl fmt::Debug for Progress {
             .field("node_id", node_id)
             .field("cluster_id", cluster_id)
             .field("phase", phase)
+            .field("data", data)
+            .field("seal", seal)
+            .field("cold_start", cold_start)
             .field("node", node)
             .finish_non_exhaustive()
     }
@@ -72,6 +83,9 @@ impl Publisher {
             node_id: None,
             cluster_id: None,
             phase: None,
+            data: None,
+            seal: None,
+            cold_start: None,
             identity: None,
             node: None,
         });
@@ -127,13 +141,19 @@ impl Publisher {
         });
     }
 
-    /// Records how far the journal has come and whom it names.
-    pub(crate) fn record(&self, journal: &Journal) {
+    /// Records which backend the data partition has.
+    pub(crate) fn choose(&self, data: Description) {
+        self.progress.send_if_modified(|progress| progress.data.replace(data) != Some(data));
+    }
+
+    /// Records how far the journal has come, whom it names, and how it is sealed.
+    pub(crate) fn record(&self, journal: &Journal, seal: Option<SealKind>) {
         let node_id = PublicKey::new(journal.node_public_key).ok().as_ref().map(NodeId::of);
         let cluster_id = journal.cluster_id.as_ref().and_then(|id| id.parse().ok());
         self.progress.send_modify(|progress| {
             (progress.node_id, progress.cluster_id) = (node_id, cluster_id);
             progress.phase = Some(journal.phase().clone());
+            (progress.seal, progress.cold_start) = (seal, cold_start(journal));
         });
     }
 

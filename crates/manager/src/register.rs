@@ -3,12 +3,14 @@
 //! | step | durable afterwards |
 //! |---|---|
 //! | intent | journal, phase Formattable: parameters, CA, all keys of the node |
-//! | register | in the cluster: a record of the node, for its key; then the journal: how the data are to be protected |
+//! | register | in the cluster: a record of the node, for its key; then the journal: how it is sealed, how the data are to be
+//! protected, and the keys for that |
 //! | format | data partition with its marker, no roles; then the journal, phase Formatted |
 //! | commit, once an operator has approved | in the cluster: the node is UP and has a certificate |
 //! | directory | where nodes of the cluster are |
 //! | credentials | one file |
-//! | enrolled | journal, phase Enrolled, without the node key, which the credentials now hold, and without the ticket |
+//! | enrolled | journal, phase Enrolled, without the node key, which the credentials now hold, and without the ticket; then the same
+//! once more, over the older generation that has them |
 //!
 //! The cluster knows the node by its key, so a call that is repeated after a crash or a lost answer is the same call (windows W7,
 //! W8, W17, W21, W26). A start that finds the data formatted goes straight to the commit: the ticket may have been rotated since,
@@ -20,26 +22,24 @@ use std::net::IpAddr;
 use polis_condition::Severity;
 use polis_curator::Cluster;
 use polis_identity::{Certificate, JoinKey, NodeId, PublicKey, verify_certificate_authority, verify_node_in_cluster};
-use polis_parameters::{KnownNode, Register, StoragePolicy};
-use polis_proto::common::NodeTpmUsage;
+use polis_parameters::{KnownNode, Register};
 use polis_roleserve::store_first_directory;
-use polis_storage::journal::StorageSecurity;
+use polis_storage::journal::SealKind;
 use polis_storage::{Journal, LocalRoles};
 use polis_supervisor::{Context, with_causes};
+use tokio::sync::watch;
 
 use crate::bring_up::node;
-use crate::cluster_access::{Admission, Applicant, Commitment, Membership, Registration};
+use crate::cluster_access::{Applicant, ApplicantKey, Commitment, Membership, Registration};
 use crate::consensus::ConsensusProvider;
 use crate::decision::NewParameters;
 use crate::enrolment::{enrolled, intent, node_key, report_labels};
-use crate::failure::Failure;
 use crate::manager::Inner;
 use crate::pace::{Pace, Pauses};
 use crate::petition::Petition;
+use crate::sealing::applicants_seal;
 use crate::trouble::Ended;
-
-/// Whether a node of this build could use a TPM. Where it could not, the cluster is told that there is none.
-const USES_TPM: bool = false;
+use crate::unlock::with_keys;
 
 /// Roles of a node that has just been let in: whatever it is to do, the cluster tells it.
 const NO_ROLES: LocalRoles =
@@ -68,7 +68,10 @@ impl<C: ConsensusProvider> Inner<C> {
         self.wait_for_address(context).await?;
         let journal = match begun {
             RegistrationBegun::Now { parameters } => {
-                let journal = with_authority(intent(parameters, None), register);
+                // The better seal, until the cluster says what it wants.
+                let available = self.tpm_available(context).await;
+                self.journal.choose_seal(applicants_seal(&available));
+                let journal = with_authority(intent(parameters), register);
                 self.record_intent(context, journal).await?
             }
             RegistrationBegun::Before { journal, new } => self.take(context, *journal, register, new).await?,
@@ -78,9 +81,10 @@ impl<C: ConsensusProvider> Inner<C> {
             link: self.settings.access.apply(
                 context,
                 Applicant {
-                    node_key: node_key.clone(),
+                    key: ApplicantKey::Node(node_key.clone()),
+                    node: node_key.public(),
                     authority: register.certificate_authority.clone(),
-                    addresses: register.addresses.clone(),
+                    addresses: watch::Sender::new(register.addresses.clone()).subscribe(),
                 },
             ),
             node: node_key.public(),
@@ -89,16 +93,20 @@ impl<C: ConsensusProvider> Inner<C> {
         let registration = Registration {
             ticket: register.ticket.clone(),
             join_key: JoinKey::from_secret(journal.join_key.clone()).public(),
-            have_local_tpm: USES_TPM && self.settings.tpm_present,
+            have_local_tpm: self.journal.seal_kind() == Some(SealKind::Tpm)
+                || self.tpm_available(context).await.is_ok(),
             labels: register.labels.clone(),
         };
 
         let (journal, storage_security) = match journal.storage_security {
             Some(decided) => (journal, decided),
             None => {
-                let decided = admit(&petition.register(context, &registration).await?, register)?;
-                let mut journal = journal;
-                journal.storage_security = Some(decided);
+                let admission = petition.register(context, &registration).await?;
+                self.seal_as_wanted(context, admission.tpm_usage).await?;
+                let decided = admission.recommended_storage;
+                // Nothing is weaker than what the cluster recommends: a host that lacks it waits for it.
+                self.choose_data(context, decided).await?;
+                let journal = with_keys(journal, decided);
                 self.store_journal(context, &journal, "journal/admitted").await?;
                 (journal, decided)
             }
@@ -107,7 +115,8 @@ impl<C: ConsensusProvider> Inner<C> {
         let cluster = match self.stored_membership(context, &journal).await? {
             Some(cluster) => cluster,
             None => {
-                let commitment = Commitment { cluster_unlock_key: None, storage_security };
+                let cluster_unlock_key = journal.cluster_unlock_key.as_ref().map(|key| key.current.clone());
+                let commitment = Commitment { cluster_unlock_key, storage_security };
                 let (cluster, leader) = self.commit(context, &petition, register, &registration, &commitment).await?;
                 // Whoever has the credentials knows where to ask.
                 self.store_directory(context, register, leader, &petition.node).await?;
@@ -118,7 +127,7 @@ impl<C: ConsensusProvider> Inner<C> {
         // What was spoken as an applicant ends here.
         drop(petition);
         let journal = enrolled(&journal, &cluster)?;
-        self.store_journal(context, &journal, "journal/enrolled").await?;
+        self.store_journal_twice(context, &journal, "journal/enrolled").await?;
         let node = self.identify(context, &journal, NO_ROLES).await?;
         self.run_as_guest(context, node).await
     }
@@ -202,7 +211,7 @@ impl<C: ConsensusProvider> Inner<C> {
             }
             tracing::warn!("the cluster has no record of this node, and no tombstone either; it registers again");
             context.unless_cancelled(tokio::time::sleep(pauses.next(Pace::Soon, rand::random()))).await?;
-            admit(&petition.register(context, registration).await?, register)?;
+            petition.register(context, registration).await?;
         }
     }
 }
@@ -230,29 +239,6 @@ fn known_nodes(
     at.retain(|known| *known != address);
     at.insert(0, address);
     nodes
-}
-
-/// How the data are protected in a cluster that admits the node like this. Plain data are all that this build has.
-fn admit(admission: &Admission, register: &Register) -> Result<StorageSecurity, Failure> {
-    let refused = |wanted| {
-        let cluster = register.certificate_authority.cluster_id();
-        let instead = "join a cluster whose storage security policy is insecure, and whose TPM mode is not required";
-        Err(Failure::ClusterNotOnThisBuild { cluster, wanted, instead })
-    };
-    let policy = match admission.storage_policy {
-        StoragePolicy::NeedsInsecure => None,
-        StoragePolicy::Permissive => Some("PERMISSIVE, which advises encryption"),
-        StoragePolicy::NeedsEncryption => Some("NEEDS_ENCRYPTION"),
-        StoragePolicy::NeedsEncryptionAndAuthentication => Some("NEEDS_ENCRYPTION_AND_AUTHENTICATION"),
-    };
-    if let Some(policy) = policy {
-        return refused(format!("encrypted storage (its storage security policy is {policy})"));
-    }
-    match admission.tpm_usage {
-        NodeTpmUsage::PresentAndUsed => return refused("the use of a TPM".to_owned()),
-        NodeTpmUsage::Invalid | NodeTpmUsage::NotPresent | NodeTpmUsage::PresentButUnused => {}
-    }
-    Ok(StorageSecurity::Insecure)
 }
 
 /// Reads what makes the node a member, or says what is wrong with it.
@@ -335,38 +321,6 @@ mod tests {
             (own, addresses(&["192.0.2.8"])),
         ]);
         assert_eq!(known_nodes(&register, leader(), itself), expect);
-    }
-
-    #[test]
-    fn only_a_cluster_of_plain_data_is_entered_and_the_policy_of_another_is_named() {
-        let register = register(&CertificateAuthority::generate("a test"));
-        let table = [
-            (StoragePolicy::NeedsInsecure, NodeTpmUsage::NotPresent, None),
-            (StoragePolicy::NeedsInsecure, NodeTpmUsage::PresentButUnused, None),
-            (StoragePolicy::NeedsInsecure, NodeTpmUsage::PresentAndUsed, Some("the use of a TPM")),
-            (StoragePolicy::Permissive, NodeTpmUsage::NotPresent, Some("PERMISSIVE")),
-            (StoragePolicy::NeedsEncryption, NodeTpmUsage::NotPresent, Some("NEEDS_ENCRYPTION")),
-            (
-                StoragePolicy::NeedsEncryptionAndAuthentication,
-                NodeTpmUsage::NotPresent,
-                Some("NEEDS_ENCRYPTION_AND_AUTHENTICATION"),
-            ),
-        ];
-        for (storage_policy, tpm_usage, refused) in table {
-            let recommended_storage = StorageSecurity::Insecure;
-            match (admit(&Admission { storage_policy, recommended_storage, tpm_usage }, &register), refused) {
-                (Ok(StorageSecurity::Insecure), None) => {}
-                (Err(failure), Some(part)) => {
-                    let text = failure.to_string();
-                    let cluster = register.certificate_authority.cluster_id().to_string();
-                    assert!(
-                        text.contains(part) && text.contains(&cluster) && text.contains("not on this build"),
-                        "{text}"
-                    );
-                }
-                (outcome, _) => panic!("{storage_policy:?} {tpm_usage:?}: {outcome:?}"),
-            }
-        }
     }
 
     #[test]

@@ -11,7 +11,8 @@ use polis_consensus::PeerPkiError;
 use polis_curator::{BirthError, StoreError as ClusterStoreError};
 use polis_roleserve::StoredMemberError;
 use polis_storage::data::DataError;
-use polis_storage::{DiskError, JournalError, LoadError, StoreError, TwoGenerationsError};
+use polis_storage::journal::{SealError, SealTrouble};
+use polis_storage::{DataUnavailable, DiskError, JournalError, LoadError, StoreError, TwoGenerationsError};
 use polis_supervisor::{Cancelled, Context, with_causes};
 
 use crate::failure::Failure;
@@ -132,8 +133,66 @@ impl From<DiskError> for Trouble {
     }
 }
 
+/// The trouble of a seal. All but one kind of it is cured by somebody, and the node waits for that, whatever it is about to do (window
+/// W16): it never formats, and never takes another kind of seal instead.
+pub(crate) fn of_seal(error: &SealError) -> Trouble {
+    let (condition, hint) = match error.trouble {
+        SealTrouble::NoDevice => (
+            "seal-no-tpm",
+            "the keys of this node are sealed by a TPM: switch it on in the firmware, or put the disk back into its machine",
+        ),
+        SealTrouble::NotAnswering => (
+            "seal-tpm-not-answering",
+            "the TPM may be busy; if it stays so, switch the machine off and on, and see whether another program holds the TPM",
+        ),
+        SealTrouble::OtherDevice => (
+            "seal-other-tpm",
+            "the keys of this node were sealed by another TPM, or this one was cleared: put the disk back into its machine; if the TPM \
+             was cleared, this node cannot come back: delete it and let it in anew with a root of its own",
+        ),
+        SealTrouble::OtherBootState => (
+            "seal-other-boot-state",
+            "Secure Boot or its keys are not as they were when the keys of this node were sealed: bring that state back; then change \
+             what you have to, and renew the seal before the next start with `polis node reseal`",
+        ),
+        SealTrouble::HelperMissing => (
+            "seal-helper-missing",
+            "install the program polis-tpm beside polis, or in PATH; the node goes on by itself",
+        ),
+        SealTrouble::Damaged => {
+            return Trouble::Final(Failure::Disk {
+                what: "the seal of the enrolment journal is damaged",
+                source: with_causes(error).into(),
+            });
+        }
+    };
+    Trouble::curable(condition, with_causes(error), hint)
+}
+
+impl From<SealError> for Trouble {
+    fn from(error: SealError) -> Self {
+        of_seal(&error)
+    }
+}
+
+impl From<DataUnavailable> for Trouble {
+    fn from(error: DataUnavailable) -> Self {
+        let hint = format!("{}; the node goes on by itself once it is there", error.remedy);
+        Self::curable("storage-not-available", error.to_string(), &hint)
+    }
+}
+
 impl From<JournalError> for Trouble {
     fn from(error: JournalError) -> Self {
+        if let JournalError::Unseal { source, .. } | JournalError::Seal { source, .. } = &error {
+            return match of_seal(source) {
+                // With the file that it is about.
+                Self::Curable(curable) => Self::Curable(Curable { message: with_causes(&error), ..curable }),
+                Self::Final(_) => {
+                    Self::Final(Failure::Disk { what: "the enrolment journal cannot be used", source: error.into() })
+                }
+            };
+        }
         of_disk_or_final(error, JournalError::disk_error, "the enrolment journal cannot be used")
     }
 }
@@ -158,6 +217,33 @@ impl From<StoreError> for Trouble {
 
 impl From<DataError> for Trouble {
     fn from(error: DataError) -> Self {
+        match error {
+            DataError::Unavailable { source, .. } => return source.into(),
+            DataError::Tool { .. } => {
+                return Self::curable(
+                    "storage-failing",
+                    with_causes(&error),
+                    "see what the message says about the tool, and to the disk; the node goes on by itself once it works",
+                );
+            }
+            DataError::WrongKeys { .. } => {
+                return Self::curable(
+                    "data-keys-wrong",
+                    with_causes(&error),
+                    "put back what belongs together; the node goes on by itself",
+                );
+            }
+            DataError::Disk(_)
+            | DataError::OtherNode { .. }
+            | DataError::OtherBackend { .. }
+            | DataError::ForeignContent { .. }
+            | DataError::NotFormatted { .. }
+            | DataError::Marker { .. }
+            | DataError::Finish { .. }
+            | DataError::Damaged { .. }
+            | DataError::NotSupported { .. }
+            | DataError::Stopped { .. } => {}
+        }
         of_disk_or_final(error, DataError::disk_error, "the data partition cannot be used")
     }
 }
@@ -216,6 +302,7 @@ mod tests {
 
     use polis_identity::{NodeId, NodeKey};
     use polis_storage::data::KeyOperation;
+    use polis_storage::journal::StorageSecurity;
     use polis_storage::simulation::{Failure as DiskFailure, SimulatedDisk};
     use polis_storage::{Disk as _, DiskPath, FILE_MODE};
     use polis_supervisor::testing::Harness;
@@ -244,10 +331,33 @@ mod tests {
     fn what_may_pass_is_a_condition_and_what_may_not_is_final() {
         let lost = || ClusterStoreError { operation: "a read", source: io::Error::other("the reply was lost").into() };
         let node = NodeId::of(&NodeKey::generate().public());
+        let seal = |trouble| JournalError::Unseal {
+            path: "journal.0".into(),
+            source: SealError::new(trouble, "it does not open"),
+        };
+        let unavailable = || DataUnavailable {
+            security: StorageSecurity::Encrypted,
+            reason: "there is no device mapper".into(),
+            remedy: "load it".into(),
+        };
         let table = [
             (condition(JournalError::Disk(disk_error(DiskFailure::Full))), Some("disk-full")),
             (condition(JournalError::Disk(disk_error(DiskFailure::Forbidden))), Some("storage-not-writable")),
             (condition(DataError::Disk(disk_error(DiskFailure::Medium))), Some("storage-failing")),
+            (condition(seal(SealTrouble::NoDevice)), Some("seal-no-tpm")),
+            (condition(seal(SealTrouble::NotAnswering)), Some("seal-tpm-not-answering")),
+            (condition(seal(SealTrouble::OtherDevice)), Some("seal-other-tpm")),
+            (condition(seal(SealTrouble::OtherBootState)), Some("seal-other-boot-state")),
+            (condition(seal(SealTrouble::HelperMissing)), Some("seal-helper-missing")),
+            (condition(seal(SealTrouble::Damaged)), None),
+            (condition(JournalError::UnknownSeal { path: "journal.0".into(), found: 9 }), None),
+            (condition(unavailable()), Some("storage-not-available")),
+            (
+                condition(DataError::Unavailable { path: "data".into(), backend: "gocryptfs", source: unavailable() }),
+                Some("storage-not-available"),
+            ),
+            (condition(DataError::WrongKeys { path: "data".into(), backend: "luks" }), Some("data-keys-wrong")),
+            (condition(DataError::Damaged { path: "data".into(), backend: "luks", problem: "no header".into() }), None),
             (condition(lost()), Some("cluster-state-unavailable")),
             (condition(BirthError::Store(lost())), Some("cluster-state-unavailable")),
             (condition(BirthError::AnotherCluster { node }), None),

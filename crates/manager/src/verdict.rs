@@ -24,11 +24,15 @@ pub(crate) const WAITING_FOR_APPROVAL: &str = "waiting-for-approval";
 const COMMIT_REFUSED: &str = "commit-refused";
 /// The cluster does not take this node for what it is.
 const CLUSTER_REFUSES_NODE: &str = "cluster-refuses-node";
+/// The data partition opens with a key that the cluster keeps, and no cluster gives it.
+const WAITING_FOR_UNLOCK: &str = "waiting-for-unlock";
+/// The cluster does not give the key of the data partition to the node.
+const UNLOCK_REFUSED: &str = "unlock-refused";
 /// What the cluster answers makes no sense.
 const CLUSTER_INCOMPATIBLE: &str = "cluster-incompatible";
 
 /// Every condition that a call to the cluster can raise.
-pub(crate) const CONDITIONS: [&str; 9] = [
+pub(crate) const CONDITIONS: [&str; 11] = [
     CLUSTER_UNREACHABLE,
     CLUSTER_IS_ANOTHER,
     CLUSTER_NOT_READY,
@@ -37,6 +41,8 @@ pub(crate) const CONDITIONS: [&str; 9] = [
     WAITING_FOR_APPROVAL,
     COMMIT_REFUSED,
     CLUSTER_REFUSES_NODE,
+    WAITING_FOR_UNLOCK,
+    UNLOCK_REFUSED,
     CLUSTER_INCOMPATIBLE,
 ];
 
@@ -47,6 +53,8 @@ pub(crate) enum Call {
     Register,
     /// Becoming a member.
     Commit,
+    /// Asking for the key of the data partition.
+    Join,
     /// Asking whether the node was deleted.
     Tombstone,
 }
@@ -76,7 +84,7 @@ pub(crate) enum Verdict {
 pub(crate) fn verdict(call: Call, parties: Parties, failure: &CallFailure) -> Verdict {
     let Parties { node, cluster } = parties;
     match failure {
-        CallFailure::Unreachable { attempts } => Verdict::Repeat(unreachable(parties, failure, attempts)),
+        CallFailure::Unreachable { attempts } => Verdict::Repeat(unreachable(call, parties, failure, attempts)),
         CallFailure::Unusable { .. } => Verdict::Repeat(Curable {
             condition: CLUSTER_INCOMPATIBLE,
             severity: Severity::Error,
@@ -106,6 +114,19 @@ fn not_believed(node: NodeId, cluster: ClusterId) -> Curable {
     }
 }
 
+/// The option that leads a command to whoever has answered, if that is known: an operator elsewhere may not know an address.
+fn endpoints(failure: &CallFailure) -> String {
+    match failure {
+        CallFailure::Answered { endpoint: Some(endpoint), .. }
+        | CallFailure::Unusable { endpoint: Some(endpoint), .. } => {
+            format!(" --endpoints {endpoint}")
+        }
+        CallFailure::Answered { endpoint: None, .. }
+        | CallFailure::Unusable { endpoint: None, .. }
+        | CallFailure::Unreachable { .. } => String::new(),
+    }
+}
+
 fn answered(call: Call, parties: Parties, code: Code, failure: &CallFailure) -> Verdict {
     let Parties { node, cluster } = parties;
     let curable = |condition, pace, message: String, hint: String| {
@@ -131,21 +152,23 @@ fn answered(call: Call, parties: Parties, code: Code, failure: &CallFailure) -> 
             | Code::Unknown
             | Code::DataLoss
             | Code::Ok,
-        ) => repeat(
-            CLUSTER_NOT_READY,
-            Pace::Soon,
-            format!("{} with the cluster {cluster} was not answered: {failure}", call.doing()),
-            "`polis cluster health` tells how the cluster is; the node goes on by itself".into(),
-        ),
+        ) => match call {
+            Call::Join => Verdict::Repeat(waiting_for_unlock(parties, failure)),
+            Call::Register | Call::Commit | Call::Tombstone => repeat(
+                CLUSTER_NOT_READY,
+                Pace::Soon,
+                format!("{} with the cluster {cluster} was not answered: {failure}", call.doing()),
+                "`polis cluster health` tells how the cluster is; the node goes on by itself".into(),
+            ),
+        },
         // A cluster says so with the code of a wrong ticket (metropolis.md, G.4); only its words tell them apart.
         (Call::Register, Code::PermissionDenied) if asks_for_tpm(failure) => repeat(
             REGISTER_REFUSED,
             Pace::Refused,
-            format!(
-                "the cluster {cluster} does not register {node}: {failure}; the use of a TPM is not on this build, so for the \
-                 cluster this node has none"
-            ),
-            "join a cluster whose TPM mode is best-effort or disabled; the node goes on by itself if the cluster takes it".into(),
+            format!("the cluster {cluster} does not register {node}: {failure}"),
+            "see whether the TPM of this machine is switched on and the program polis-tpm is installed, and start the node again; or \
+             join a cluster whose TPM mode is best-effort or disabled"
+                .into(),
         ),
         (Call::Register, Code::PermissionDenied | Code::Unauthenticated) => repeat(
             REGISTER_TICKET_REFUSED,
@@ -162,7 +185,10 @@ fn answered(call: Call, parties: Parties, code: Code, failure: &CallFailure) -> 
             condition: WAITING_FOR_APPROVAL,
             severity: Severity::Warning,
             message: format!("{node} has asked the cluster {cluster} for admission; an operator has to approve it"),
-            hint: format!("approve it with `polis node approve {node}`; the node goes on by itself within moments"),
+            hint: format!(
+                "approve it with `polis node approve {node}{}` where the owner key is; the node goes on by itself within moments",
+                endpoints(failure)
+            ),
             pace: Pace::Decision,
         }),
         (Call::Commit, Code::NotFound) => {
@@ -170,6 +196,16 @@ fn answered(call: Call, parties: Parties, code: Code, failure: &CallFailure) -> 
         }
         (Call::Commit, Code::FailedPrecondition | Code::AlreadyExists | Code::Unauthenticated) => {
             refused(COMMIT_REFUSED, format!("the cluster {cluster} does not make {node} a member: {failure}"))
+        }
+        (Call::Join, Code::PermissionDenied) => repeat(
+            UNLOCK_REFUSED,
+            Pace::Refused,
+            format!("the cluster {cluster} does not give {node} the key of its data: {failure}"),
+            "see whether this is the machine that registered, with its TPM; the node goes on by itself once the cluster gives the key"
+                .into(),
+        ),
+        (Call::Join, Code::NotFound | Code::FailedPrecondition | Code::AlreadyExists | Code::Unauthenticated) => {
+            refused(UNLOCK_REFUSED, format!("the cluster {cluster} does not give {node} the key of its data: {failure}"))
         }
         (
             Call::Tombstone,
@@ -196,11 +232,30 @@ fn asks_for_tpm(failure: &CallFailure) -> bool {
     }
 }
 
+/// What a locked node waits for, and that nothing else can help it.
+fn waiting_for_unlock(Parties { node, cluster }: Parties, failure: &CallFailure) -> Curable {
+    Curable {
+        condition: WAITING_FOR_UNLOCK,
+        severity: Severity::Error,
+        message: format!(
+            "the data of {node} are encrypted, and the cluster {cluster} keeps the other half of the key: the node waits for a running \
+             cluster: {failure}"
+        ),
+        hint: "start other nodes until a quorum of the consensus members runs, or name addresses with `polis node peers set`; the node \
+               goes on by itself. If all members lost power together and wait like this one, this build cannot unlock them: a cold start \
+               of an encrypted cluster without any running member is not possible in it"
+            .into(),
+        pace: Pace::Soon,
+    }
+}
+
 fn unreachable(
-    Parties { node: _, cluster }: Parties,
+    call: Call,
+    parties: Parties,
     failure: &CallFailure,
     attempts: &[crate::cluster_access::Attempt],
 ) -> Curable {
+    let cluster = parties.cluster;
     let others = attempts.iter().filter(|attempt| match attempt.problem {
         AttemptProblem::OtherCluster { .. } => true,
         AttemptProblem::Failed(_) => false,
@@ -214,6 +269,9 @@ fn unreachable(
             hint: format!("see whether addresses and CA are of one cluster; {give_addresses}; it is tried again"),
             pace: Pace::Soon,
         };
+    }
+    if call == Call::Join {
+        return waiting_for_unlock(parties, failure);
     }
     Curable {
         condition: CLUSTER_UNREACHABLE,
@@ -234,6 +292,7 @@ impl Call {
         match self {
             Self::Register => "registering",
             Self::Commit => "becoming a member",
+            Self::Join => "unlocking the data",
             Self::Tombstone => "asking whether this node was deleted",
         }
     }
@@ -248,7 +307,7 @@ mod tests {
     use super::*;
     use crate::cluster_access::Attempt;
 
-    const CALLS: [Call; 3] = [Call::Register, Call::Commit, Call::Tombstone];
+    const CALLS: [Call; 4] = [Call::Register, Call::Commit, Call::Join, Call::Tombstone];
 
     const CODES: [Code; 17] = [
         Code::Ok,
@@ -303,8 +362,11 @@ mod tests {
 
     #[test]
     fn every_answer_to_every_call_has_a_meaning() {
-        use Call::{Commit, Register, Tombstone};
-        let soon = (Then::Repeat, Some((CLUSTER_NOT_READY, Pace::Soon)));
+        use Call::{Commit, Join, Register, Tombstone};
+        let soon = |call| {
+            let condition = if call == Join { WAITING_FOR_UNLOCK } else { CLUSTER_NOT_READY };
+            (Then::Repeat, Some((condition, Pace::Soon)))
+        };
         let incompatible = (Then::Repeat, Some((CLUSTER_INCOMPATIBLE, Pace::Refused)));
         let rest = |call, code| match (call, code) {
             (Register, Code::PermissionDenied | Code::Unauthenticated) => {
@@ -317,6 +379,10 @@ mod tests {
             (Commit, Code::NotFound) => (Then::RegisterAgainUnlessDeleted, None),
             (Commit, Code::AlreadyExists | Code::FailedPrecondition | Code::Unauthenticated) => {
                 (Then::AskWhetherDeleted, Some((COMMIT_REFUSED, Pace::Refused)))
+            }
+            (Join, Code::PermissionDenied) => (Then::Repeat, Some((UNLOCK_REFUSED, Pace::Refused))),
+            (Join, Code::NotFound | Code::AlreadyExists | Code::FailedPrecondition | Code::Unauthenticated) => {
+                (Then::AskWhetherDeleted, Some((UNLOCK_REFUSED, Pace::Refused)))
             }
             (Tombstone, _) | (_, Code::InvalidArgument | Code::OutOfRange | Code::Unimplemented) => incompatible,
             (call, code) => panic!("{call:?} {code:?} is not in the table"),
@@ -335,7 +401,7 @@ mod tests {
                         | Code::Unavailable
                         | Code::DataLoss
                 );
-                let expect = if passes { soon } else { rest(call, code) };
+                let expect = if passes { soon(call) } else { rest(call, code) };
                 assert_eq!(seen(&verdict(call, parties(), &answer(code))), expect, "{call:?} {code:?}");
             }
         }
@@ -400,7 +466,9 @@ mod tests {
                 else {
                     panic!("{attempts:?}");
                 };
-                assert_eq!((curable.condition, curable.pace), (*condition, Pace::Soon));
+                let locked = call == Call::Join && *condition == CLUSTER_UNREACHABLE;
+                let condition = if locked { WAITING_FOR_UNLOCK } else { *condition };
+                assert_eq!((curable.condition, curable.pace), (condition, Pace::Soon));
                 assert!(curable.message.contains(&parties.cluster.to_string()), "{}", curable.message);
                 for part in parts {
                     assert!(curable.message.contains(part), "{part} is not in {}", curable.message);
@@ -415,7 +483,8 @@ mod tests {
         let Verdict::Repeat(curable) = verdict(Call::Commit, parties, &answer(Code::PermissionDenied)) else {
             panic!("it is not repeated");
         };
-        assert!(curable.hint.contains(&format!("polis node approve {}", parties.node)), "{}", curable.hint);
+        let command = format!("`polis node approve {} --endpoints {}`", parties.node, address());
+        assert!(curable.hint.contains(&command), "{}", curable.hint);
         assert!(curable.message.contains(&parties.node.to_string()), "{}", curable.message);
     }
 

@@ -14,8 +14,8 @@ mod labels;
 mod policy;
 mod register;
 mod ticket;
-mod unsupported;
 
+use polis_network_configuration::{ConfigurationError, NetworkConfiguration};
 use polis_proto::api::{NodeParameters, node_parameters::Cluster};
 use prost::Message as _;
 
@@ -26,7 +26,6 @@ pub use labels::{Label, LabelError, LabelFault, Labels, MAX_LABELS};
 pub use policy::{PolicyError, StoragePolicy, TpmMode};
 pub use register::{KnownNode, Register, RegisterError};
 pub use ticket::{RegisterTicket, TICKET_LENGTH, TicketError};
-pub use unsupported::Unsupported;
 
 /// Largest parameters file that is read, in bytes. The largest that makes sense, with 128 labels of full length and the
 /// configuration of some dozens of interfaces, stays below a tenth of this.
@@ -39,6 +38,8 @@ pub struct Parameters {
     pub cluster: ClusterParameters,
     /// Whether a static network configuration is present. A daemon names it as not its business.
     pub has_network_configuration: bool,
+    /// The static network configuration, if one is present.
+    pub network: Option<NetworkConfiguration>,
 }
 
 /// The two ways into a cluster.
@@ -78,6 +79,9 @@ pub enum ParametersError {
     /// A field of `cluster_register` is bad.
     #[error("cluster_register is not usable")]
     Register(#[from] RegisterError),
+    /// A field of `network_config` is bad.
+    #[error("network_config is not usable")]
+    Network(#[from] ConfigurationError),
 }
 
 impl Parameters {
@@ -99,6 +103,7 @@ impl Parameters {
             Some(Cluster::ClusterBootstrap(bootstrap)) => ClusterParameters::Bootstrap(bootstrap.try_into()?),
             Some(Cluster::ClusterRegister(register)) => ClusterParameters::Register(register.try_into()?),
         };
-        Ok(Self { cluster, has_network_configuration: message.network_config.is_some() })
+        let network = message.network_config.as_ref().map(NetworkConfiguration::from_wire).transpose()?;
+        Ok(Self { cluster, has_network_configuration: network.is_some(), network })
     }
 }

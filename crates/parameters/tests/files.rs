@@ -244,3 +244,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_static_network_is_parsed_and_a_bad_one_is_named() {
+    let bytes = data("bootstrap-insecure-static-network.pb");
+    let network = Parameters::parse(&bytes).unwrap().network.unwrap();
+    let [uplink] = network.interfaces() else { panic!("{network:?}") };
+    assert_eq!((&*uplink.name, uplink.mtu), ("uplink", Some(1500)));
+    assert_eq!(uplink.addresses[0].to_string(), "192.0.2.10/24");
+    assert_eq!(network.nameservers()[0].to_string(), "192.0.2.53");
+
+    let mut message = NodeParameters::decode(&*bytes).unwrap();
+    message.network_config.as_mut().unwrap().interface[0].address[0] = "192.0.2.10".to_owned();
+    let error = Parameters::parse(&message.encode_to_vec()).unwrap_err();
+    assert_eq!(error.to_string(), "network_config is not usable");
+    let cause = Error::source(&error).unwrap().to_string();
+    assert!(cause.starts_with("interface[0].address[0] is \"192.0.2.10\""), "{cause}");
+}

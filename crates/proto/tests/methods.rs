@@ -28,7 +28,7 @@ const CLUSTER: &str = "polis.cluster.v1.Cluster";
 const ENROLMENT: &str = "polis.enrolment.v1.Enrolment";
 const NODE: &str = "polis.node.v1.Node";
 
-const EXPECTED: [(&str, &str, Authorization, Flow); 33] = [
+const EXPECTED: [(&str, &str, Authorization, Flow); 37] = [
     (CURATOR, "CommitNode", AllowUnauthenticated, Unary),
     (CURATOR, "GetConsensusStatus", Need(&[ReadClusterStatus]), Unary),
     (CURATOR, "Heartbeat", Need(&[UpdateNodeSelf]), Both),
@@ -56,12 +56,16 @@ const EXPECTED: [(&str, &str, Authorization, Flow); 33] = [
     (CLUSTER, "GetStatus", Need(&[ReadClusterStatus]), Unary),
     (CLUSTER, "RotateOwner", Need(&[ConfigureCluster]), Unary),
     (CLUSTER, "RotateRegisterTicket", Need(&[ConfigureCluster]), Unary),
+    (ENROLMENT, "CheckUnlockKey", Need(&[UpdateNodeSelf]), Unary),
     (ENROLMENT, "GetMembers", Need(&[ReadClusterStatus]), Unary),
     (ENROLMENT, "GetTombstone", AllowUnauthenticated, Unary),
     (ENROLMENT, "ProposeOwner", Need(&[UpdateNodeSelf]), Unary),
     (ENROLMENT, "ReportNode", Need(&[UpdateNodeSelf]), Unary),
+    (ENROLMENT, "StoreUnlockKey", Need(&[UpdateNodeSelf]), Unary),
     (ENROLMENT, "WatchOrders", Need(&[ReadClusterStatus]), Answers),
     (NODE, "GetStatus", Need(&[ReadClusterStatus]), Unary),
+    (NODE, "Rekey", Need(&[NodePowerManagement]), Unary),
+    (NODE, "Reseal", Need(&[NodePowerManagement]), Unary),
 ];
 
 #[test]

@@ -56,7 +56,7 @@ pub use contact::Contact;
 pub use control_plane::{ControlPlane, ControlPlaneSettings, MemberSettings, StoredMember, StoredMemberError};
 pub use identity::Identity;
 pub use removal::{NoProof, Removal};
-pub use role_serve::{RoleServe, load_operator_peers, store_first_directory, store_operator_peers};
+pub use role_serve::{RoleServe, addresses_on_disk, load_operator_peers, store_first_directory, store_operator_peers};
 pub use shared::{Settings, UNKNOWN_TO_CLUSTER};
 pub use workers::heartbeat::RUNS_TWICE;
 pub use workers::member::{MEMBER_CREDENTIALS_UNUSABLE, MEMBER_NOT_CHANGED};

@@ -4,13 +4,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use polis_curator::SignedMemberList;
-use polis_identity::NodeId;
+use polis_identity::{AuthorityCertificate, NodeId};
 use polis_proto::curator_state::DecommissionPhase;
 use polis_proto::enrolment::ReportNodeRequest;
 use polis_proto::enrolment::enrolment_client::EnrolmentClient;
 use polis_rpc::{CallError, ClusterClient, Trust};
 use polis_storage::{ClusterDirectory, Disk, Layout, LocalRoles, OperatorPeer, OperatorPeers, TwoGenerationsError};
 use polis_supervisor::{Context, Runnable, RunnableResult, runnable};
+use prost::Message as _;
 use tokio::sync::watch;
 
 use crate::contact::Contact;
@@ -99,6 +100,12 @@ impl RoleServe {
         self.0.cluster.borrow().clone()
     }
 
+    /// The same, for whoever follows it.
+    #[must_use]
+    pub fn clients(&self) -> watch::Receiver<Option<ClusterClient>> {
+        self.0.cluster.subscribe()
+    }
+
     /// The newest member list that the cluster has signed.
     #[must_use]
     pub fn members(&self) -> watch::Receiver<Option<Arc<SignedMemberList>>> {
@@ -155,6 +162,32 @@ pub fn store_first_directory(
         consensus_member: false,
     });
     file.store(&ClusterDirectory { nodes: nodes.collect() }, "directory/first")
+}
+
+/// Where the other nodes of the cluster of `authority` may be, as far as the ESP tells: what a node begins with that cannot read
+/// anything else yet. Those of consensus members come first. What cannot be read or is not the cluster's is not there. Blocks.
+#[must_use]
+pub fn addresses_on_disk(disk: &Arc<dyn Disk>, authority: &AuthorityCertificate, own: &NodeId) -> Vec<IpAddr> {
+    let Layout { esp, .. } = Layout::new(Arc::clone(disk));
+    let directory = esp.polis.cluster_directory.load().ok().flatten().map(|loaded| loaded.value.nodes);
+    let members = esp.polis.signed_members.load().ok().flatten();
+    let members = members
+        .and_then(|loaded| polis_proto::curator_state::SignedMemberList::decode(&loaded.value.signed_list[..]).ok())
+        .and_then(|wire| SignedMemberList::verify(wire, authority).ok());
+    let own_name = own.to_string();
+    let mut nodes = directory.unwrap_or_default();
+    nodes.retain(|node| node.node_id != own_name);
+    nodes.sort_by_key(|node| !node.consensus_member);
+    let known = nodes.iter().flat_map(|node| &node.addresses).filter_map(|address| address.parse().ok());
+    let listed = members.iter().flat_map(|signed| signed.list().members());
+    let listed = listed.filter(|member| member.node_id != *own).flat_map(|member| member.addresses.iter().copied());
+    let mut all: Vec<IpAddr> = Vec::new();
+    for address in known.chain(listed) {
+        if !all.contains(&address) {
+            all.push(address);
+        }
+    }
+    all
 }
 
 /// What an operator has said about where nodes are, as it is kept on the disk. Blocks.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use polis_consensus::{Change, KvError, NameError, Namespaced, Transaction};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::node::{Node, PATIENCE};
 
@@ -95,13 +95,17 @@ async fn a_transaction_happens_whole_or_not_at_all() {
     node.stop().await;
 }
 
-/// Writes `/<number>` exactly once, whatever happens to etcd meanwhile.
+/// Writes `/<number>` exactly once, whatever happens to etcd meanwhile; it fails when that takes longer than any death of etcd.
 async fn write_once(kv: &Namespaced, number: u32) {
+    let deadline = Instant::now() + PATIENCE;
     loop {
         let transaction = Transaction::new().if_absent(format!("/{number:04}")).put(format!("/{number:04}"), "x");
         match kv.transact("test/write", transaction).await {
             Ok(_) | Err(KvError::PreconditionFailed { .. }) => return,
-            Err(error) if error.is_transient() => tokio::time::sleep(Duration::from_millis(20)).await,
+            Err(error) if error.is_transient() => {
+                assert!(Instant::now() < deadline, "write {number} is not taken: {error:?}");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
             Err(error) => panic!("{error:?}"),
         }
     }

@@ -48,6 +48,8 @@ pub(crate) struct Node {
     pub(crate) address: watch::Sender<Option<IpAddr>>,
     pub(crate) etcd: EtcdBinary,
     pub(crate) timing: Timing,
+    /// Where it was before.
+    pub(crate) former_addresses: Vec<IpAddr>,
     running: Option<(Consensus, Harness)>,
     // Last, so that it goes when nothing uses it any more.
     directory: TempDir,
@@ -59,6 +61,15 @@ impl Node {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().to_owned();
         Self::at(directory, &root)
+    }
+
+    /// What a copy of this node's root directory is on a machine with another address.
+    pub(crate) fn copy(&self) -> Self {
+        let mut copy = Self::new();
+        copy.key = self.key.clone();
+        copy.former_addresses = vec![self.ip()];
+        copy_files(self.path(), copy.path());
+        copy
     }
 
     /// The same, with a root that is named from the working directory, and so deep that the name means something else in
@@ -81,7 +92,17 @@ impl Node {
         layout.data.etcd.data.create("test").unwrap();
         let address = watch::Sender::new(Some(free_address()));
         let key = NodeKey::generate();
-        Self { key, disk, layout, address, etcd: etcd(), timing: Timing::Alone, running: None, directory }
+        Self {
+            key,
+            disk,
+            layout,
+            address,
+            etcd: etcd(),
+            timing: Timing::Alone,
+            former_addresses: Vec::new(),
+            running: None,
+            directory,
+        }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -147,6 +168,7 @@ impl Node {
         .unwrap();
         let all = others.iter().copied().chain([&*self]).filter(|node| node.address.borrow().is_some());
         let peers: PeerMap = all.map(Self::mapping).collect();
+        consensus.set_former_addresses(self.former_addresses.clone());
         for known in others.iter().filter_map(|other| Some(&other.running.as_ref()?.0)).chain([&consensus]) {
             known.set_peers(peers.clone());
         }
@@ -265,5 +287,19 @@ pub(crate) struct FixedMembers(pub(crate) Vec<Member>);
 impl FetchMembers for FixedMembers {
     fn fetch(&self) -> BoxFuture<'_, Result<Vec<Member>, BoxError>> {
         async { Ok(self.0.clone()) }.boxed()
+    }
+}
+
+/// Copies all files below one directory to another; what is neither file nor directory is left.
+fn copy_files(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let (kind, target) = (entry.file_type().unwrap(), to.join(entry.file_name()));
+        if kind.is_dir() {
+            std::fs::create_dir_all(&target).unwrap();
+            copy_files(&entry.path(), &target);
+        } else if kind.is_file() {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
     }
 }

@@ -66,6 +66,35 @@ async fn one_member_moves_and_then_all_of_them_while_stopped() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_of_a_member_does_not_start_its_etcd_while_that_runs_where_it_was() {
+    let mut cluster = Cluster::found().await;
+    cluster.grow().await;
+    cluster.check("before").await;
+    // A member can only be copied whole while it does not run.
+    cluster.nodes[1].timing = Timing::Network(Pace::Near);
+    cluster.nodes[1].stop().await;
+    let mut copy = cluster.nodes[1].copy();
+    copy.timing = Timing::Network(Pace::Near);
+    cluster.nodes[1].restart();
+    cluster.introduce();
+    cluster.nodes[1].ready().await;
+    copy.restart();
+    let message = copy.wait_condition("consensus-runs-elsewhere").await;
+    assert!(message.contains(&format!("{}:7834", cluster.nodes[1].ip())), "{message}");
+    assert_eq!(copy.consensus().status().borrow().process_id, None, "its etcd does not run");
+    cluster.check("beside the copy").await;
+
+    // When the other has ended, it has moved.
+    cluster.nodes[1].stop().await;
+    cluster.nodes[1] = copy;
+    cluster.introduce();
+    cluster.nodes[1].ready().await;
+    cluster.nodes[1].wait_no_condition("consensus-runs-elsewhere").await;
+    cluster.check("moved").await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_loses_its_quorum_says_so_until_it_has_one_again() {
     let mut cluster = Cluster::of_three().await;
     cluster.all_ready().await;

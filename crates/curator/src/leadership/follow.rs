@@ -60,7 +60,10 @@ impl Follow {
             match &leadership {
                 Leadership::Leader(state) => {
                     tracing::info!("this node leads the cluster, in raft's term {}", state.raft_term());
-                    self.heartbeats.begin(Instant::now());
+                    let now = Instant::now();
+                    self.heartbeats.begin(now);
+                    // It need not wait for its own first heartbeat to know that this node lives.
+                    self.heartbeats.stamp(self.own, now);
                 }
                 Leadership::Follower { leader, address: _ } => tracing::info!("{leader} leads the cluster"),
                 Leadership::Unsettled => tracing::info!("it is not known who leads the cluster"),

@@ -229,6 +229,7 @@ async fn who_is_started_anew_claims_again_at_once() {
     nodes[0].raft(true, 2);
     let first = nodes[0].leads(&etcd).await;
     let now = Instant::now();
+    assert!(nodes[0].heartbeats.age(&nodes[0].id, now).is_some(), "who leads has heard of itself");
     nodes[0].heartbeats.stamp(nodes[1].id, now);
     assert!(nodes[0].heartbeats.age(&nodes[1].id, now).is_some());
     nodes[0].stop().await;

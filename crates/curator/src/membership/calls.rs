@@ -204,7 +204,14 @@ impl Members {
                 return Ok(Next::In(RECONCILE_INTERVAL));
             }
         }
-        tracing::warn!("the consensus has a member {id:016x} that is no node of the cluster; it is removed");
+        match observation.node_of(member).filter(|node| observation.records.contains_key(node)) {
+            Some(node) => {
+                tracing::warn!("{node} is a learner of the consensus, and is not to become a member; it is removed")
+            }
+            None => {
+                tracing::warn!("the consensus has a member {id:016x} that is no node of the cluster; it is removed")
+            }
+        }
         self.0.consensus.membership().remove_member("membership/remove-stranger", id).await?;
         Ok(Next::AtOnce)
     }

@@ -242,7 +242,6 @@ fn waiting_text(waiting: Waiting) -> String {
         Waiting::LeaderDoubtful => {
             "the leader is not both a node of the cluster and a consensus member with a vote; another node is to lead"
         }
-        Waiting::ReSplit => "the members are to split their unlock keys anew",
         Waiting::Full => "the cluster has as many consensus members as it may have",
         Waiting::NobodyReady => "no node that waits is up and healthy",
     }

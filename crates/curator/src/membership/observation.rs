@@ -127,11 +127,8 @@ impl Members {
     ) -> World {
         let now = Instant::now();
         let nodes = observation.records.iter().map(|(id, record)| {
-            let facts = NodeFacts {
-                is_up: record.value.state == NodeState::Up,
-                has_role: record.value.is_consensus_member(),
-                has_unlock_key: record.value.cluster_unlock_key.is_some(),
-            };
+            let facts =
+                NodeFacts { is_up: record.value.state == NodeState::Up, has_role: record.value.is_consensus_member() };
             (*id, facts)
         });
         let nodes: BTreeMap<NodeId, NodeFacts> = nodes.collect();

@@ -86,20 +86,21 @@ async fn try_propose(
     if owner == *key {
         return Ok(Proposed { proposals: needed, replaced: true });
     }
+    // The word is given before words are counted: of two who speak at the same moment, whoever counts last finds both.
+    let proposal = OwnerProposal { public_key: key.as_bytes().to_vec() };
+    let transaction = Transaction::new()
+        .if_modified_at(layout::initial_owner(), revision)
+        .put(layout::owner_proposal(node), proposal.encode_to_vec());
+    leader.transact("curator/owner/propose", transaction).await?;
     let known: Vec<(String, Versioned<OwnerProposal>)> = leader.list_messages(&layout::owner_proposals()).await?;
     let agreeing = known.iter().filter_map(|(path, proposal)| {
         let proposer = layout::node_of(path.as_bytes(), &layout::owner_proposals())?;
-        let agrees = proposer != *node && voters.contains(&proposer) && proposal.value.public_key == key.as_bytes();
+        let agrees = voters.contains(&proposer) && proposal.value.public_key == key.as_bytes();
         agrees.then_some((path, proposal.revision))
     });
     let agreeing: Vec<_> = agreeing.collect();
-    let proposals = agreeing.len() + 1;
+    let proposals = agreeing.len();
     if proposals < needed {
-        let proposal = OwnerProposal { public_key: key.as_bytes().to_vec() };
-        let transaction = Transaction::new()
-            .if_modified_at(layout::initial_owner(), revision)
-            .put(layout::owner_proposal(node), proposal.encode_to_vec());
-        leader.transact("curator/owner/propose", transaction).await?;
         return Ok(Proposed { proposals, replaced: false });
     }
     let mut transaction = replacement(leader, key, revision).await?.delete(layout::owner_certificate());
@@ -193,6 +194,22 @@ mod tests {
         let proposed = propose(&leader, &voters[0], &other, &another_set, needed).await.unwrap();
         assert_eq!((proposed.proposals, proposed.replaced), (1, false), "the one who said so has no vote any more");
         assert_eq!(word(&voters[1], &other).await, (3, true));
+        etcd.stop().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn voters_who_speak_at_the_same_moment_are_both_counted() {
+        let (etcd, _cluster) = Etcd::start_cluster().await;
+        let leader = etcd.lead().await;
+        let voters: Vec<NodeId> = (0..3).map(|_| NodeId::of(&NodeKey::generate().public())).collect();
+        let needed = proposals_needed(voters.len());
+        for round in 0..5 {
+            let new = OwnerKey::generate().public();
+            let word = |node| propose(&leader, node, &new, &voters, needed);
+            let (one, other) = tokio::join!(word(&voters[0]), word(&voters[1]));
+            assert!(one.unwrap().replaced || other.unwrap().replaced, "round {round}");
+            assert_eq!(present_owner(&leader).await.ok().unwrap().0, new, "round {round}");
+        }
         etcd.stop().await;
     }
 }

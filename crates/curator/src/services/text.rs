@@ -1,4 +1,6 @@
-//! How text that somebody sent is shown in a message.
+//! How text that somebody sent, and what the wire calls things, is shown in a message.
+
+use polis_proto::common::NodeState;
 
 /// Longest text of others that is repeated in a message, in characters: enough to recognise it.
 const MAX_SHOWN: usize = 80;
@@ -14,9 +16,20 @@ pub(super) fn shown(text: &str) -> String {
     escaped.chars().take(MAX_SHOWN).chain("...".chars()).collect()
 }
 
+/// The state as people know it, such as `UP`.
+pub(super) fn state_name(state: NodeState) -> &'static str {
+    let name = state.as_str_name();
+    name.strip_prefix("NODE_STATE_").unwrap_or(name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn states_have_their_short_names() {
+        assert_eq!((state_name(NodeState::Up), state_name(NodeState::Standby)), ("UP", "STANDBY"));
+    }
 
     #[test]
     fn text_is_escaped_and_cut() {

@@ -91,21 +91,32 @@ impl LeaderState {
         self.certificate_at(&layout::issued_certificate(name)).await
     }
 
-    /// The certificate of the node with `key`. The one that was issued before is returned again.
+    /// The certificate of the node with `key`, whose record was read at `revision`. The one that was issued before is returned again;
+    /// none is issued once the record is another, as the node may have been deleted with all that was issued to it.
     ///
     /// # Errors
     ///
-    /// As for [`LeaderState::transact`], and when authority or certificate are damaged.
-    pub async fn issue_node_certificate(&self, site: &'static str, key: &PublicKey) -> Result<Certificate, StateError> {
-        let path = layout::node_certificate(&NodeId::of(key));
+    /// As for [`LeaderState::transact`], [`StateError::Conflict`] when the record has changed, and when authority or certificate
+    /// are damaged.
+    pub async fn issue_node_certificate(
+        &self,
+        site: &'static str,
+        key: &PublicKey,
+        revision: i64,
+    ) -> Result<Certificate, StateError> {
+        let id = NodeId::of(key);
+        let path = layout::node_certificate(&id);
         let certificate = match self.certificate_at(&path).await? {
             Some(found) => found.value,
             None => {
                 let issued = self.authority().await?.issue_node(key);
-                let transaction = Transaction::new().if_absent(path.as_str()).put(path.as_str(), issued.der());
+                let transaction = Transaction::new()
+                    .if_modified_at(layout::node(&id), revision)
+                    .if_absent(path.as_str())
+                    .put(path.as_str(), issued.der());
                 match self.attempt(site, transaction).await? {
                     Some(_) => issued,
-                    // Another request of the same node was faster.
+                    // Another request of the same node was faster, or its record has changed.
                     None => self.certificate_at(&path).await?.ok_or(StateError::Conflict)?.value,
                 }
             }

@@ -119,6 +119,7 @@ impl Etcd {
             configuration: &ClusterConfiguration { cluster_domain: "cluster.internal".into(), ..Default::default() },
             labels: &Labels::default(),
             tpm_usage: NodeTpmUsage::NotPresent,
+            cluster_unlock_key: None,
             peers: PeerAuthority {
                 key: Some(&key),
                 certificate: self.pki.authority_certificate().der(),

@@ -16,7 +16,8 @@ use polis_consensus::{
 use polis_curator::membership::Members;
 use polis_curator::{Curator, LeaderState, LeadershipTiming, NodeRecord, Settings, State, layout};
 use polis_identity::{
-    AuthorityCertificate, Certificate, NodeId, NodeKey, PeerAddress, RevocationList, verify_certificate_authority,
+    AuthorityCertificate, Certificate, NodeId, NodeKey, PeerAddress, PublicKey, RevocationList,
+    verify_certificate_authority,
 };
 use polis_proto::common::NodeStatus;
 use polis_proto::common::node_roles::ConsensusMember;
@@ -91,9 +92,10 @@ impl Town {
         let status = NodeStatus { external_address: address.to_string(), ..NodeStatus::default() };
         let record = NodeRecord { status: Some(status), ..common::record(&key) };
         let (leader, _) = self.leader().await;
-        let certificate = leader.issue_node_certificate("test/certificate", &key.public()).await.unwrap();
         let transaction = Transaction::new().put(layout::node(&record.id), record.encode());
         leader.transact("test/node", transaction).await.unwrap();
+        let revision = leader.node(&record.id).await.unwrap().unwrap().revision;
+        let certificate = leader.issue_node_certificate("test/certificate", &key.public(), revision).await.unwrap();
         let directory = tempfile::tempdir().unwrap();
         let disk = Arc::new(HostDisk::open(directory.path()).unwrap()) as Arc<dyn Disk>;
         let layout = Layout::new(Arc::clone(&disk));
@@ -113,6 +115,10 @@ impl Town {
         self.others.lock().await.insert(record.id, other);
         self.introduce().await;
         record.id
+    }
+
+    pub(crate) async fn public_key(&self, node: NodeId) -> PublicKey {
+        self.others.lock().await[&node].key.public()
     }
 
     /// Has a node do nothing about its role.

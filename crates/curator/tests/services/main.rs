@@ -20,5 +20,6 @@ mod status;
 mod storage;
 mod tickets;
 mod tpm;
+mod unlock_key;
 mod watch;
 mod world;

@@ -17,7 +17,10 @@ async fn nodes_are_listed_and_filtered() {
     for (filter, expected) in [
         ("", vec![&founder, &waiting, &node]),
         ("node.state == NODE_STATE_NEW", vec![&waiting]),
-        ("node.state == NODE_STATE_UP && node.health == HEALTH_HEALTHY", vec![&node]),
+        (
+            "node.state == NODE_STATE_UP && node.health == HEALTH_HEALTHY && !has(node.roles.consensus_member)",
+            vec![&node],
+        ),
         ("has(node.roles.consensus_member)", vec![&founder]),
         ("!has(node.status)", vec![&waiting]),
         ("node.status.external_address == \"127.9.9.9\"", vec![&node]),

@@ -11,15 +11,19 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use polis_identity::{AuthorityCertificate, ClusterId, NodeId, NodeKey, PublicKey};
+use polis_curator::Epoch;
+use polis_identity::{AuthorityCertificate, ClusterId, JoinKey, NodeId, NodeKey, PublicKey};
 use polis_parameters::{Labels, RegisterTicket, StoragePolicy};
 use polis_proto::common::NodeTpmUsage;
 use polis_secret::Secret32;
 use polis_storage::journal::StorageSecurity;
 use polis_supervisor::Context;
+use tokio::sync::watch;
 use tonic::Code;
 
-pub use rpc::RpcAccess;
+use crate::unlock_keys::Standing;
+
+pub use rpc::{InCluster, RpcAccess};
 
 /// The way to a cluster. gRPC in a node, a script in the tests of the Manager.
 #[async_trait]
@@ -31,6 +35,36 @@ pub trait ClusterAccess: Send + Sync + 'static {
     /// Waits until the leader has answered a heartbeat of this node since the start, and fails when that has taken long enough to
     /// say so. It is waited for again at once.
     async fn heartbeat(&self) -> Result<(), Unheard>;
+
+    /// Waits until something is another than it was `seen`, and returns how it is. Costs nothing while nothing happens; may be dropped
+    /// and called again.
+    async fn news(&self, seen: &News) -> News;
+
+    /// Which key the cluster keeps for this node, and how the node stands in the consensus.
+    async fn check_unlock_key(&self) -> Result<KeptKey, CallFailure>;
+
+    /// Has the cluster keep this key for this node, instead of the one before. May be repeated.
+    async fn store_unlock_key(&self, key: &Secret32) -> Result<(), CallFailure>;
+}
+
+/// What may change what a running node does about its key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct News {
+    /// Whether there is contact with a leader.
+    pub in_contact: bool,
+    /// Which leader.
+    pub leader: Option<NodeId>,
+    /// The present epoch of the consensus members.
+    pub epoch: Option<Epoch>,
+}
+
+/// What a cluster keeps of the key of a node's data partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptKey {
+    /// Hash of the key, read with a quorum; none if it keeps none.
+    pub hash: Option<[u8; 32]>,
+    /// How the node stands in the consensus.
+    pub standing: Standing,
 }
 
 /// The leader has not answered a heartbeat of this node, although it was waited for.
@@ -41,15 +75,26 @@ pub struct Unheard {
     pub reason: Option<String>,
 }
 
-/// A machine that asks for admission.
+/// A machine that asks for admission, or a node that cannot read who it is yet.
 #[derive(Clone)]
 pub struct Applicant {
-    /// Key of the node that it is to become.
-    pub node_key: NodeKey,
+    /// What it shows.
+    pub key: ApplicantKey,
+    /// Public key of the node that it is or is to become.
+    pub node: PublicKey,
     /// CA of the cluster. Whoever else answers is not spoken to.
     pub authority: AuthorityCertificate,
     /// Addresses at which nodes of the cluster may be found.
-    pub addresses: Vec<IpAddr>,
+    pub addresses: watch::Receiver<Vec<IpAddr>>,
+}
+
+/// The key that somebody shows who has no certificate of the cluster.
+#[derive(Clone)]
+pub enum ApplicantKey {
+    /// Key of the node that it is to become.
+    Node(NodeKey),
+    /// Key with which the node joins after each start.
+    Join(JoinKey),
 }
 
 /// What a machine that asks for admission can ask of a cluster.
@@ -60,6 +105,10 @@ pub trait ApplicantLink: Send + Sync {
 
     /// Becomes a member, once somebody has approved the node. May be repeated with the same content: the answer is the same.
     async fn commit(&self, request: Commitment) -> Result<Membership, CallFailure>;
+
+    /// The cluster's half of the key of the data partition. The key that is shown is the join key; `sealed` is whether the journal was
+    /// sealed by a TPM.
+    async fn join(&self, sealed: bool) -> Result<Secret32, CallFailure>;
 
     /// The tombstone of a node, serialized as it was signed; none if the cluster has none for it. Not checked yet.
     async fn tombstone(&self, node: NodeId) -> Result<Option<Vec<u8>>, CallFailure>;

@@ -1,35 +1,43 @@
 //! The way to a cluster over gRPC.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::join_all;
+use polis_curator::SignedMemberList;
 use polis_identity::{AuthorityCertificate, Certificate, ClusterId, NodeId, verify_certificate_authority};
 use polis_parameters::StoragePolicy;
 use polis_proto::common::{NodeStorageSecurity, NodeTpmUsage};
 use polis_proto::curator_api::curator_client::CuratorClient;
 use polis_proto::curator_api::curator_local_client::CuratorLocalClient;
-use polis_proto::curator_api::{CommitNodeRequest, GetCaCertificateRequest, RegisterNodeRequest, RegisterNodeResponse};
-use polis_proto::enrolment::GetTombstoneRequest;
+use polis_proto::curator_api::{
+    CommitNodeRequest, GetCaCertificateRequest, JoinNodeRequest, RegisterNodeRequest, RegisterNodeResponse,
+};
 use polis_proto::enrolment::enrolment_client::EnrolmentClient;
+use polis_proto::enrolment::{
+    CheckUnlockKeyRequest, CheckUnlockKeyResponse, GetTombstoneRequest, StoreUnlockKeyRequest,
+};
 use polis_roleserve::Contact;
 use polis_rpc::{
     CURATOR_PORT, CallError, CallPolicy, ClientIdentity, ClusterClient, ConnectError, Connector, EndpointFailure,
     ExpectedServer, ServerRefusal, describe,
 };
+use polis_secret::Secret32;
 use polis_storage::journal::StorageSecurity;
 use polis_supervisor::Context;
 use prost::Message as _;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tonic::{Code, Status};
+use zeroize::Zeroizing;
 
 use super::{
-    Admission, Applicant, ApplicantLink, Attempt, AttemptProblem, CallFailure, ClusterAccess, Commitment, Membership,
-    Registration, Unheard,
+    Admission, Applicant, ApplicantKey, ApplicantLink, Attempt, AttemptProblem, CallFailure, ClusterAccess, Commitment,
+    KeptKey, Membership, News, Registration, Unheard,
 };
+use crate::unlock_keys::{Place, Standing};
 
 /// How long one call is tried, with all that finding the leader takes. A leader that was lost is replaced within two seconds; after
 /// that it is time to say what does not work.
@@ -47,7 +55,18 @@ const MOST_PROBES: usize = 15;
 /// The way to a cluster over gRPC. Clones are the same.
 #[derive(Clone, Default)]
 pub struct RpcAccess {
-    contact: Arc<OnceLock<watch::Receiver<Contact>>>,
+    member: Arc<OnceLock<InCluster>>,
+}
+
+/// What a node of a cluster has of it.
+#[derive(Clone)]
+pub struct InCluster {
+    /// How it stands to the leader.
+    pub contact: watch::Receiver<Contact>,
+    /// The client with its credentials, once there is one.
+    pub clients: watch::Receiver<Option<ClusterClient>>,
+    /// The newest signed list of the consensus members.
+    pub members: watch::Receiver<Option<Arc<SignedMemberList>>>,
 }
 
 impl RpcAccess {
@@ -57,11 +76,32 @@ impl RpcAccess {
         Self::default()
     }
 
-    /// Takes the heartbeats of a node of the cluster from here: they are the business of whoever keeps contact. To be called once,
-    /// before the Manager runs, as that one needs the identity that the Manager publishes.
-    pub fn follow(&self, contact: watch::Receiver<Contact>) {
+    /// Takes what a node of the cluster has of it from here: that is the business of whoever keeps contact. To be called once, before
+    /// the Manager runs, as that one needs the identity that the Manager publishes.
+    pub fn follow(&self, member: InCluster) {
         // A second one would be of the same node.
-        let _ = self.contact.set(contact);
+        let _ = self.member.set(member);
+    }
+
+    /// Calls the leader as a node of the cluster.
+    async fn call<T, F, R>(&self, call: F) -> Result<T, CallFailure>
+    where
+        F: FnMut(tonic::transport::Channel) -> R + Send,
+        R: Future<Output = Result<T, Status>> + Send,
+    {
+        let client = self.member.get().and_then(|member| member.clients.borrow().clone());
+        let Some(client) = client else { return Err(CallFailure::Unreachable { attempts: Vec::new() }) };
+        client.call(CallPolicy::within(CALL_DEADLINE), call).await.map_err(|error| match error {
+            CallError::Refused { address, status } | CallError::OutOfTime { last: Some((address, status)), .. } => {
+                answered(address, &status, None)
+            }
+            CallError::OutOfTime { last: None, failures, .. } => CallFailure::Unreachable {
+                attempts: failures
+                    .into_iter()
+                    .map(|(address, failure)| Attempt { address, problem: AttemptProblem::Failed(failure.text) })
+                    .collect(),
+            },
+        })
     }
 }
 
@@ -72,7 +112,7 @@ impl ClusterAccess for RpcAccess {
     }
 
     async fn heartbeat(&self) -> Result<(), Unheard> {
-        let Some(mut contact) = self.contact.get().cloned() else {
+        let Some(mut contact) = self.member.get().map(|member| member.contact.clone()) else {
             sleep(HEARTBEAT_PATIENCE).await;
             return Err(Unheard { reason: None });
         };
@@ -85,6 +125,64 @@ impl ClusterAccess for RpcAccess {
             Err(_) => Err(Unheard { reason: contact.borrow().last_failure.clone() }),
         }
     }
+
+    async fn news(&self, seen: &News) -> News {
+        let Some(InCluster { mut contact, mut members, .. }) = self.member.get().cloned() else {
+            return std::future::pending().await;
+        };
+        loop {
+            let news = {
+                let (contact, members) = (contact.borrow_and_update(), members.borrow_and_update());
+                News {
+                    in_contact: contact.established,
+                    leader: contact.leader,
+                    epoch: members.as_ref().map(|signed| signed.list().epoch()),
+                }
+            };
+            if news != *seen {
+                return news;
+            }
+            let changed = tokio::select! {
+                changed = contact.changed() => changed,
+                changed = members.changed() => changed,
+            };
+            if changed.is_err() {
+                // Nobody keeps contact any more: the node is being stopped.
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    async fn check_unlock_key(&self) -> Result<KeptKey, CallFailure> {
+        let answer = self
+            .call(|channel| async move {
+                Ok(EnrolmentClient::new(channel).check_unlock_key(CheckUnlockKeyRequest {}).await?.into_inner())
+            })
+            .await?;
+        read_kept_key(&answer).map_err(|problem| CallFailure::Unusable { endpoint: None, problem })
+    }
+
+    async fn store_unlock_key(&self, key: &Secret32) -> Result<(), CallFailure> {
+        self.call(|channel| {
+            let request = StoreUnlockKeyRequest { cluster_unlock_key: key.expose().to_vec() };
+            async move { EnrolmentClient::new(channel).store_unlock_key(request).await.map(|_| ()) }
+        })
+        .await
+    }
+}
+
+/// Reads what a cluster keeps of the key of this node, or says what is wrong with it.
+fn read_kept_key(answer: &CheckUnlockKeyResponse) -> Result<KeptKey, String> {
+    let hash = match &answer.unlock_key_hash[..] {
+        [] => None,
+        hash => Some(hash.try_into().map_err(|_| format!("unlock_key_hash has {} bytes", hash.len()))?),
+    };
+    let place = match (answer.member, answer.learner) {
+        (false, _) => Place::None,
+        (true, true) => Place::Learner,
+        (true, false) => Place::Voter,
+    };
+    Ok(KeptKey { hash, standing: Standing { voters: answer.voters, place } })
 }
 
 /// The link of a machine that is not a node of the cluster yet.
@@ -94,21 +192,39 @@ struct RpcApplicant {
     identity: ClientIdentity,
     authority: AuthorityCertificate,
     /// Its end ends the search for the leader.
-    endpoints: watch::Sender<Vec<SocketAddr>>,
+    endpoints: Arc<watch::Sender<Vec<SocketAddr>>>,
+}
+
+/// Where the curators of nodes at these addresses are.
+fn endpoints_of(addresses: &[IpAddr]) -> Vec<SocketAddr> {
+    addresses.iter().map(|address| SocketAddr::new(*address, CURATOR_PORT)).collect()
 }
 
 impl RpcApplicant {
     fn begin(context: &Context, applicant: Applicant) -> Self {
-        let Applicant { node_key, authority, addresses } = applicant;
-        let endpoints = addresses.into_iter().map(|address| SocketAddr::new(address, CURATOR_PORT)).collect();
-        let endpoints = watch::Sender::new(endpoints);
-        let identity = ClientIdentity::ephemeral(&node_key);
+        let Applicant { key, node: _, authority, mut addresses } = applicant;
+        let endpoints = watch::Sender::new(endpoints_of(&addresses.borrow_and_update()));
+        let identity = match &key {
+            ApplicantKey::Node(key) => ClientIdentity::ephemeral(key),
+            ApplicantKey::Join(key) => ClientIdentity::ephemeral(key),
+        };
         let client = ClusterClient::new(identity.clone(), authority.clone(), endpoints.subscribe());
-        let (search, mut linked) = (client.clone(), endpoints.subscribe());
+        let endpoints = Arc::new(endpoints);
+        let (search, mut linked, following) = (client.clone(), endpoints.subscribe(), Arc::downgrade(&endpoints));
         context.spawn(async move {
+            let follow = async {
+                while addresses.changed().await.is_ok() {
+                    if let Some(endpoints) = following.upgrade() {
+                        endpoints.send_replace(endpoints_of(&addresses.borrow_and_update()));
+                    }
+                }
+                // Those that were named stay.
+                std::future::pending::<()>().await;
+            };
             let unlinked = async { while linked.changed().await.is_ok() {} };
             tokio::select! {
                 never = search.run() => match never {},
+                () = follow => Ok(()),
                 () = unlinked => Ok(()),
             }
         });
@@ -233,6 +349,20 @@ impl ApplicantLink for RpcApplicant {
             authority: answer.ca_certificate,
             node_certificate: answer.node_certificate,
             leader: (leader.node_id, leader.address.ip()),
+        })
+    }
+
+    async fn join(&self, sealed: bool) -> Result<Secret32, CallFailure> {
+        let answer = self
+            .call(|channel| {
+                let request = JoinNodeRequest { using_sealed_configuration: sealed };
+                async move { Ok(CuratorClient::new(channel).join_node(request).await?.into_inner()) }
+            })
+            .await?;
+        let key = Zeroizing::new(answer.cluster_unlock_key);
+        Secret32::try_from(&key[..]).map_err(|_| CallFailure::Unusable {
+            endpoint: None,
+            problem: format!("cluster_unlock_key has {} bytes, and a key has 32", key.len()),
         })
     }
 

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use polis_identity::{CLUSTER_AUTHORITY_NAME, CertificateAuthority, JoinKey, NodeId, NodeKey};
 use polis_manager::{
-    Applicant, ApplicantLink, AttemptProblem, CallFailure, ClusterAccess as _, Commitment, Registration, RpcAccess,
+    Applicant, ApplicantKey, ApplicantLink, AttemptProblem, CallFailure, ClusterAccess as _, Commitment, InCluster,
+    Registration, RpcAccess,
 };
 use polis_parameters::{Labels, RegisterTicket, StoragePolicy};
 use polis_proto::common::NodeTpmUsage;
@@ -42,9 +43,10 @@ impl Machine {
     async fn told(authority: &CertificateAuthority, addresses: &[IpAddr]) -> Self {
         let key = NodeKey::generate();
         let applicant = Applicant {
-            node_key: key.clone(),
+            key: ApplicantKey::Node(key.clone()),
+            node: key.public(),
             authority: authority.certificate().clone(),
-            addresses: addresses.to_vec(),
+            addresses: watch::Sender::new(addresses.to_vec()).subscribe(),
         };
         let (sender, receiver) = oneshot::channel();
         let parts = Mutex::new(Some((applicant, sender)));
@@ -174,7 +176,11 @@ async fn a_node_is_heard_when_whoever_keeps_contact_says_so() {
     assert_eq!(unheard.reason, None);
 
     let contact = watch::Sender::new(Contact::default());
-    access.follow(contact.subscribe());
+    access.follow(InCluster {
+        contact: contact.subscribe(),
+        clients: watch::Sender::new(None).subscribe(),
+        members: watch::Sender::new(None).subscribe(),
+    });
     contact.send_modify(|contact| contact.last_failure = Some("no leader".into()));
     assert_eq!(access.heartbeat().await.unwrap_err().reason.as_deref(), Some("no leader"));
     let heard = tokio::spawn({

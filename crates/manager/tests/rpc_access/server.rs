@@ -21,8 +21,9 @@ use polis_proto::curator_api::{
 use polis_proto::curator_state::SignedTombstone;
 use polis_proto::enrolment::enrolment_server::{Enrolment, EnrolmentServer};
 use polis_proto::enrolment::{
-    GetMembersRequest, GetMembersResponse, GetTombstoneRequest, GetTombstoneResponse, Orders, ProposeOwnerRequest,
-    ProposeOwnerResponse, ReportNodeRequest, ReportNodeResponse, WatchOrdersRequest,
+    CheckUnlockKeyRequest, CheckUnlockKeyResponse, GetMembersRequest, GetMembersResponse, GetTombstoneRequest,
+    GetTombstoneResponse, Orders, ProposeOwnerRequest, ProposeOwnerResponse, ReportNodeRequest, ReportNodeResponse,
+    StoreUnlockKeyRequest, StoreUnlockKeyResponse, WatchOrdersRequest,
 };
 use polis_proto::rpc_detail::RemovedNode;
 use polis_rpc::{CURATOR_PORT, Caller, Limits, Peer, ServerIdentity, ServerSettings, Trust, detail, listen, serve};
@@ -288,6 +289,20 @@ impl Enrolment for Leader {
     }
 
     async fn propose_owner(&self, _: Request<ProposeOwnerRequest>) -> Result<Response<ProposeOwnerResponse>, Status> {
+        unimplemented()
+    }
+
+    async fn store_unlock_key(
+        &self,
+        _: Request<StoreUnlockKeyRequest>,
+    ) -> Result<Response<StoreUnlockKeyResponse>, Status> {
+        unimplemented()
+    }
+
+    async fn check_unlock_key(
+        &self,
+        _: Request<CheckUnlockKeyRequest>,
+    ) -> Result<Response<CheckUnlockKeyResponse>, Status> {
         unimplemented()
     }
 }

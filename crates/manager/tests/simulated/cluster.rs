@@ -7,17 +7,24 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use polis_curator::Tombstone;
+use polis_curator::services::unlock_key_hash;
 use polis_identity::{AuthorityCertificate, CLUSTER_AUTHORITY_NAME, CertificateAuthority, NodeId, NodeKey, PublicKey};
 use polis_manager::{
-    Admission, Applicant, ApplicantLink, CallFailure, ClusterAccess, Commitment, Membership, Registration, Unheard,
+    Admission, Applicant, ApplicantKey, ApplicantLink, CallFailure, ClusterAccess, ColdStart, Commitment, KeptKey,
+    Manager, Membership, News, Place, Registration, Standing, Unheard,
 };
 use polis_parameters::StoragePolicy;
 use polis_proto::common::NodeTpmUsage;
-use polis_storage::NodeCredentials;
-use polis_storage::journal::StorageSecurity;
+use polis_secret::Secret32;
+use polis_storage::data::UnlockKeys;
+use polis_storage::journal::{Seals, StorageSecurity};
 use polis_storage::simulation::SimulatedDisk;
+use polis_storage::{Layout, NodeCredentials};
 use polis_supervisor::Context;
 use tonic::Code;
+
+use crate::common::SimulatedConsensus;
+use crate::partition::Encrypted;
 
 /// Everything that the cluster knows. A clone is what it knew then.
 #[derive(Clone)]
@@ -32,6 +39,14 @@ pub(crate) struct Cluster {
     pub(crate) made: u32,
     /// How many approvals there were.
     pub(crate) approvals: u32,
+    /// What it keeps of the key of the one node's data.
+    pub(crate) kept: Option<Secret32>,
+    /// How the one node stands in the consensus; absent while it is out of contact.
+    pub(crate) standing: Option<Standing>,
+    /// How data are best protected in it.
+    pub(crate) recommended: StorageSecurity,
+    /// How nodes are to use their TPM.
+    pub(crate) tpm_usage: NodeTpmUsage,
 }
 
 #[derive(Clone)]
@@ -53,7 +68,9 @@ enum RecordState {
 pub(crate) enum Called {
     Register,
     Commit,
+    Join,
     Tombstone,
+    StoreUnlockKey,
 }
 
 /// What happens to a call.
@@ -105,11 +122,18 @@ impl Cluster {
             tombstones: BTreeMap::new(),
             made: 0,
             approvals: 0,
+            kept: None,
+            standing: None,
+            recommended: StorageSecurity::Insecure,
+            tpm_usage: NodeTpmUsage::NotPresent,
         }
     }
 
-    pub(crate) fn with_policy(policy: StoragePolicy) -> Self {
-        Self { policy, ..Self::new() }
+    /// The same with a change.
+    pub(crate) fn changed(&self, change: impl FnOnce(&mut Self)) -> Self {
+        let mut changed = self.clone();
+        change(&mut changed);
+        changed
     }
 
     pub(crate) fn authority(&self) -> &AuthorityCertificate {
@@ -170,14 +194,10 @@ impl Cluster {
             }
             Some(_) => {}
         }
-        Ok(Admission {
-            storage_policy: self.policy,
-            recommended_storage: StorageSecurity::Insecure,
-            tpm_usage: NodeTpmUsage::NotPresent,
-        })
+        Ok(Admission { storage_policy: self.policy, recommended_storage: self.recommended, tpm_usage: self.tpm_usage })
     }
 
-    fn commit(&mut self, key: PublicKey, approve: bool) -> Result<Membership, CallFailure> {
+    fn commit(&mut self, key: PublicKey, approve: bool, request: &Commitment) -> Result<Membership, CallFailure> {
         let Some(record) = self.records.get_mut(key.as_bytes()) else {
             return Err(refusal(Code::NotFound, "no such node"));
         };
@@ -190,6 +210,7 @@ impl Cluster {
             RecordState::Standby => {
                 let certificate = self.authority.issue_node(&record.key).der().to_vec();
                 record.state = RecordState::Up { certificate };
+                self.kept.clone_from(&request.cluster_unlock_key);
             }
             RecordState::Up { .. } => {}
         }
@@ -300,6 +321,55 @@ impl ClusterAccess for Scripted {
         tokio::time::sleep(Duration::from_secs(2)).await;
         Err(Unheard { reason: Some("no node of this cluster is UP".into()) })
     }
+
+    async fn news(&self, seen: &News) -> News {
+        let in_contact = self.0.lock().unwrap().cluster.standing.is_some();
+        if seen.in_contact == in_contact {
+            return std::future::pending().await;
+        }
+        News { in_contact, ..News::default() }
+    }
+
+    async fn check_unlock_key(&self) -> Result<KeptKey, CallFailure> {
+        let inner = self.0.lock().unwrap();
+        let standing = inner.cluster.standing.ok_or_else(unavailable)?;
+        Ok(KeptKey { hash: inner.cluster.kept.as_ref().map(unlock_key_hash), standing })
+    }
+
+    async fn store_unlock_key(&self, key: &Secret32) -> Result<(), CallFailure> {
+        let mut inner = self.0.lock().unwrap();
+        let node = inner.node.unwrap_or_else(|| NodeKey::from_secret(Secret32::new([1; 32])).public());
+        inner.call(Called::StoreUnlockKey, node, |cluster, _| {
+            cluster.kept = Some(key.clone());
+            Ok(())
+        })
+    }
+}
+
+impl Scripted {
+    /// Waits until the key of the node is in order: no change is under way, the journal has a copy just where it must, and what the
+    /// cluster keeps opens the data, and nothing else does.
+    pub(crate) async fn settled(&self, manager: &Manager<SimulatedConsensus>, seals: &Seals) {
+        while !self.is_settled(manager, seals) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    fn is_settled(&self, manager: &Manager<SimulatedConsensus>, seals: &Seals) -> bool {
+        let (standing, kept, disk) = {
+            let inner = self.0.lock().unwrap();
+            (inner.cluster.standing.expect("the node is in contact"), inner.cluster.kept.clone(), inner.disk.clone())
+        };
+        let alone = standing.place == Place::Voter && standing.voters < 3;
+        let wanted = if alone { ColdStart::Local } else { ColdStart::Cluster };
+        if manager.watch().borrow().cold_start != Some(wanted) || Encrypted::slots(&disk) != 1 {
+            return false;
+        }
+        let journal = Layout::new(disk.clone()).journal_store(seals.clone()).load().unwrap().unwrap().value;
+        let is_changing = journal.cluster_unlock_key.is_some_and(|key| key.pending.is_some());
+        let keys = journal.node_unlock_key.zip(kept).map(|(node, cluster)| UnlockKeys { node, cluster });
+        !is_changing && keys.is_some_and(|keys| Encrypted::opens(&disk, &keys))
+    }
 }
 
 struct ScriptedLink {
@@ -314,29 +384,44 @@ impl ScriptedLink {
         answer: impl FnOnce(&mut Cluster, u32) -> Result<T, CallFailure>,
     ) -> Result<T, CallFailure> {
         let mut inner = self.access.0.lock().unwrap();
-        if self.applicant.authority != *inner.cluster.authority() {
+        // Who founds a cluster has a CA of its own.
+        let is_founder = matches!(self.applicant.key, ApplicantKey::Join(_)) && inner.cluster.made == 0;
+        if self.applicant.authority != *inner.cluster.authority() && !is_founder {
             return Err(CallFailure::Unreachable { attempts: Vec::new() });
         }
-        inner.call(called, self.applicant.node_key.public(), answer)
+        inner.call(called, self.applicant.node, answer)
     }
 }
 
 #[async_trait]
 impl ApplicantLink for ScriptedLink {
     async fn register(&self, request: Registration) -> Result<Admission, CallFailure> {
-        let node = self.applicant.node_key.public();
+        let node = self.applicant.node;
         self.call(Called::Register, |cluster, _| cluster.register(node, &request))
     }
 
     async fn commit(&self, request: Commitment) -> Result<Membership, CallFailure> {
-        assert_eq!(request.storage_security, StorageSecurity::Insecure);
-        let node = self.applicant.node_key.public();
-        let early = self.access.0.lock().unwrap().script.early_commits;
-        self.call(Called::Commit, |cluster, number| cluster.commit(node, number > early))
+        let node = self.applicant.node;
+        let (early, recommended) = {
+            let inner = self.access.0.lock().unwrap();
+            (inner.script.early_commits, inner.cluster.recommended)
+        };
+        assert_eq!(request.storage_security, recommended);
+        assert_eq!(request.cluster_unlock_key.is_some(), recommended != StorageSecurity::Insecure);
+        self.call(Called::Commit, |cluster, number| cluster.commit(node, number > early, &request))
+    }
+
+    async fn join(&self, _: bool) -> Result<Secret32, CallFailure> {
+        assert!(matches!(self.applicant.key, ApplicantKey::Join(_)), "the join key is shown");
+        self.call(Called::Join, |cluster, _| match (&cluster.kept, cluster.standing) {
+            (_, None) => Err(CallFailure::Unreachable { attempts: Vec::new() }),
+            (Some(kept), Some(_)) => Ok(kept.clone()),
+            (None, Some(_)) => Err(refusal(Code::NotFound, "no such node")),
+        })
     }
 
     async fn tombstone(&self, node: NodeId) -> Result<Option<Vec<u8>>, CallFailure> {
-        let key = self.applicant.node_key.public();
+        let key = self.applicant.node;
         assert_eq!(node, NodeId::of(&key));
         self.call(Called::Tombstone, |cluster, _| Ok(cluster.tombstones.get(key.as_bytes()).cloned()))
     }

@@ -21,15 +21,16 @@ use polis_proto::common::ClusterConfiguration;
 use polis_proto::common::ClusterDirectory;
 use polis_proto::common::cluster_configuration::{StorageSecurityPolicy, TpmMode};
 use polis_proto::common::cluster_directory::{Node as DirectoryNode, node::Address};
-use polis_storage::journal::{Phase, PlainSeal};
+use polis_storage::journal::{Phase, Seals};
 use polis_storage::simulation::{Image, Recording, SimulatedDisk};
-use polis_storage::{Disk, DiskPath, FILE_MODE, Layout, PlainData, durable, read_if_present};
-use polis_supervisor::{BoxError, Context, Supervisor};
+use polis_storage::{DataGate, Disk, DiskPath, FILE_MODE, GuardedDisk, Layout, durable, read_if_present};
+use polis_supervisor::{BoxError, Context, Supervisor, runnable};
 use prost::Message as _;
 use tempfile::TempDir;
 use tokio::sync::watch;
 
 use crate::cluster::{Cluster, Script, Scripted};
+use crate::partition::{Backends, Encrypted};
 
 /// Site of the simulated member's own writes: what etcd syncs is etcd's business.
 pub(crate) const SIMULATED_ETCD: &str = "simulated-etcd";
@@ -56,6 +57,8 @@ pub(crate) struct SimulatedConsensus {
     /// Writes of single values that still panic instead of being done.
     panics: Arc<AtomicU32>,
     member: Mutex<Option<SimulatedMember>>,
+    /// How often it was stopped because its data were lost.
+    suspensions: Arc<AtomicU32>,
 }
 
 /// One such member; absent when its data are, and it must not make new ones.
@@ -108,6 +111,13 @@ impl ConsensusProvider for SimulatedConsensus {
             std::future::pending::<()>().await;
         }
     }
+
+    async fn suspend(&self) {
+        *self.member.lock().unwrap() = None;
+        self.suspensions.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn resume(&self) {}
 
     fn member(&self) -> Option<SimulatedMember> {
         self.member.lock().unwrap().clone()
@@ -216,7 +226,7 @@ impl Life {
         let cluster = self.cluster();
         cluster.has_one_node(&credentials)?;
         let journal =
-            layout.journal_store(Arc::new(PlainSeal)).load().unwrap().ok_or("a running node has no journal")?;
+            layout.journal_store(Seals::plain_only()).load().unwrap().ok_or("a running node has no journal")?;
         let journal = journal.value;
         if *journal.phase() != Phase::Enrolled || journal.node_key.is_some() {
             return Err("the journal of a running node is not that of a member".into());
@@ -280,12 +290,17 @@ impl Life {
     }
 }
 
-/// Parameters that this build follows.
+/// Parameters of a cluster that protects nothing.
 pub(crate) fn parameters() -> Vec<u8> {
+    parameters_of(TpmMode::Disabled, StorageSecurityPolicy::NeedsInsecure)
+}
+
+/// Parameters of a cluster with these policies.
+pub(crate) fn parameters_of(tpm_mode: TpmMode, storage: StorageSecurityPolicy) -> Vec<u8> {
     let configuration = ClusterConfiguration {
         cluster_domain: String::new(),
-        tpm_mode: TpmMode::Disabled.into(),
-        storage_security_policy: StorageSecurityPolicy::NeedsInsecure.into(),
+        tpm_mode: tpm_mode.into(),
+        storage_security_policy: storage.into(),
         kubernetes: None,
     };
     let bootstrap = ClusterBootstrap {
@@ -350,6 +365,33 @@ impl ParametersFile {
     }
 }
 
+/// The machine that a node runs on, and what is done to it.
+#[derive(Clone)]
+pub(crate) struct Host {
+    pub(crate) seals: Seals,
+    pub(crate) can_encrypt: bool,
+    /// What happens once the node runs.
+    pub(crate) then: Then,
+}
+
+/// What happens to a running node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    Nothing,
+    /// Its keys come into order.
+    Settle,
+    /// An operator has its key replaced.
+    Rekey,
+    /// The process behind its data partition dies.
+    LoseData,
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Self { seals: Seals::plain_only(), can_encrypt: true, then: Then::Nothing }
+    }
+}
+
 /// A Manager on this disk.
 pub(crate) fn manager(
     disk: &Arc<SimulatedDisk>,
@@ -358,16 +400,36 @@ pub(crate) fn manager(
     panics: u32,
     access: &Scripted,
 ) -> Manager<SimulatedConsensus> {
+    manager_on(&Host::default(), disk, parameters, acknowledged, panics, access).0
+}
+
+/// A Manager on this disk of this host, and its encrypted partition.
+fn manager_on(
+    host: &Host,
+    disk: &Arc<SimulatedDisk>,
+    parameters: ParameterSource,
+    acknowledged: &Acknowledged,
+    panics: u32,
+    access: &Scripted,
+) -> (Manager<SimulatedConsensus>, Arc<Encrypted>, Arc<AtomicU32>) {
+    let vault = disk.metadata(&DiskPath::parse("vault").unwrap()).unwrap();
+    let gate = if vault.is_some() { DataGate::closed() } else { DataGate::open() };
+    let backends = Backends::new(disk, &gate, host.can_encrypt);
+    let encrypted = backends.encrypted();
     let settings = Settings {
-        disk: disk.clone(),
-        data: Arc::new(PlainData::new(disk.clone())),
+        disk: Arc::new(GuardedDisk::new(disk.clone(), gate)),
+        backends: Arc::new(backends),
+        seals: host.seals.clone(),
         address: watch::Sender::new(Some(IpAddr::V4(Ipv4Addr::LOCALHOST))).subscribe(),
+        peers: watch::Sender::new(Vec::new()).subscribe(),
         parameters,
         access: Arc::new(access.clone()),
-        tpm_present: false,
     };
     let (disk, acknowledged, panics) = (disk.clone(), acknowledged.clone(), Arc::new(AtomicU32::new(panics)));
-    Manager::new(settings, SimulatedConsensus { disk, acknowledged, panics, member: Mutex::default() })
+    let suspensions = Arc::<AtomicU32>::default();
+    let consensus =
+        SimulatedConsensus { disk, acknowledged, panics, member: Mutex::default(), suspensions: suspensions.clone() };
+    (Manager::new(settings, consensus), encrypted, suspensions)
 }
 
 /// A simulated disk with this on it.
@@ -384,20 +446,72 @@ pub(crate) fn live(image: Image, parameters: ParameterSource) -> Life {
 
 /// Starts a node on a disk with this on it, beside this cluster, which does what this script says.
 pub(crate) fn live_beside(image: Image, parameters: ParameterSource, cluster: Cluster, script: Script) -> Life {
+    live_on(&Host::default(), image, parameters, cluster, script)
+}
+
+/// The same on this machine.
+pub(crate) fn live_on(
+    host: &Host,
+    image: Image,
+    parameters: ParameterSource,
+    cluster: Cluster,
+    script: Script,
+) -> Life {
     let disk = disk_with(image);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async {
         Layout::new(disk.clone()).prepare_start().unwrap();
         let acknowledged = Acknowledged::default();
         let access = Scripted::new(disk.clone(), cluster, script);
-        let manager = manager(&disk, parameters, &acknowledged, 0, &access);
+        let (manager, encrypted, suspensions) = manager_on(host, &disk, parameters, &acknowledged, 0, &access);
         let conditions = polis_condition::Conditions::default();
-        let supervisor = Supervisor::builder().conditions(conditions.clone()).start(manager.runnable());
+        let supervisor = match host.then {
+            Then::Nothing | Then::LoseData => {
+                Supervisor::builder().conditions(conditions.clone()).start(manager.runnable())
+            }
+            Then::Settle | Then::Rekey => {
+                let manager = manager.clone();
+                let both = runnable(move |context: Context| {
+                    let manager = manager.clone();
+                    async move {
+                        context.run("manager", manager.runnable())?;
+                        context.run("keys", manager.key_keeper())?;
+                        context.healthy();
+                        Err(context.cancelled().await.into())
+                    }
+                });
+                Supervisor::builder().conditions(conditions.clone()).start(both)
+            }
+        };
         let outcome = tokio::time::timeout(STUCK, manager.wait_finished()).await.ok();
+        if matches!(outcome, Some(Outcome::Running(_))) {
+            let then = async {
+                match host.then {
+                    Then::Nothing => {}
+                    Then::Settle => access.settled(&manager, &host.seals).await,
+                    Then::Rekey => {
+                        access.settled(&manager, &host.seals).await;
+                        manager.rekey().await.unwrap();
+                    }
+                    Then::LoseData => {
+                        encrypted.lose();
+                        while suspensions.load(Ordering::SeqCst) == 0 || manager.consensus_member().is_none() {
+                            tokio::time::sleep(Duration::from_millis(10)).await;
+                        }
+                        assert_eq!(
+                            manager.state(),
+                            State::Running,
+                            "to lose the data is a condition, and no other state"
+                        );
+                    }
+                }
+            };
+            tokio::time::timeout(STUCK, then).await.expect("what is to happen happens");
+        }
         let recording = disk.recording();
         supervisor.shutdown().await.unwrap();
         let progress = manager.watch().borrow().clone();
-        assert_ne!(progress.state, State::New, "the Manager did something");
+        assert!(progress.state != State::New || !conditions.snapshot().is_empty(), "the Manager did something");
         Life {
             recording,
             outcome,

@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polis_manager::{Failure, Manager, Outcome, State, preflight};
-use polis_storage::journal::{Phase, PlainSeal};
+use polis_storage::journal::{Phase, Seals};
 use polis_storage::simulation::{Image, Node, Operation, SimulatedDisk, SyncSite, SyncTarget};
-use polis_storage::{DiskPath, FILE_MODE, Journal, Layout, PlainData, durable};
+use polis_storage::{DataGate, DiskPath, FILE_MODE, Journal, Layout, durable};
 use polis_supervisor::Supervisor;
 
 use crate::cluster::{Cluster, Script, Scripted};
 use crate::common::{
     Acknowledged, ParametersFile, SimulatedConsensus, disk_with, live, live_beside, manager, register_parameters,
 };
+use crate::partition::Backends;
 
 const SEEDS: u64 = 6;
 
@@ -35,7 +36,7 @@ fn start(
 }
 
 fn journal(disk: &Arc<SimulatedDisk>) -> Journal {
-    Layout::new(disk.clone()).journal_store(Arc::new(PlainSeal)).load().unwrap().expect("there is a journal").value
+    Layout::new(disk.clone()).journal_store(Seals::plain_only()).load().unwrap().expect("there is a journal").value
 }
 
 fn in_state(manager: &Manager<SimulatedConsensus>, wanted: State) -> impl Future<Output = ()> {
@@ -99,7 +100,8 @@ async fn a_node_that_is_removed_fails_in_every_state_and_every_later_start_says_
         }
         supervisor.shutdown().await.unwrap();
         assert!(again.image() == end, "{state}: a later start has changed something");
-        let refused = preflight(again.clone(), &PlainData::new(again), &file.source()).await;
+        let backends = Backends::new(&again, &DataGate::open(), false);
+        let refused = preflight(again, &Seals::plain_only(), &backends, &file.source()).await;
         assert!(matches!(refused, Err(Failure::Removed { .. })), "{state}");
     }
 }
@@ -206,13 +208,14 @@ fn a_decommissioned_node_has_no_keys_left_wherever_it_was_cut_off() {
 fn erasing_that_was_cut_off_is_no_reason_not_to_start() {
     let (image, file, _, _) = member();
     let disk = disk_with(image);
-    let store = Layout::new(disk.clone()).journal_store(Arc::new(PlainSeal));
+    let store = Layout::new(disk.clone()).journal_store(Seals::plain_only());
     let mut erased = journal(&disk).advance(Phase::Removed { reason: "it was decommissioned".into() }).unwrap();
     erased.join_key = polis_secret::Secret32::new([0; 32]);
     store.store(&erased, "test").unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let preflight = |disk: &Arc<SimulatedDisk>| {
-        runtime.block_on(preflight(disk.clone(), &PlainData::new(disk.clone()), &file.source()))
+        let backends = Backends::new(disk, &DataGate::open(), false);
+        runtime.block_on(preflight(disk.clone(), &Seals::plain_only(), &backends, &file.source()))
     };
     assert!(preflight(&disk).is_ok(), "there are keys to erase");
     let after = live(disk.image(), file.source());

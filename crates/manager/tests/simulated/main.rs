@@ -2,9 +2,11 @@
 
 mod cluster;
 mod common;
+mod encrypted;
 mod ending;
 mod join;
 mod manager;
 mod parameter_source;
+mod partition;
 mod power_cut;
 mod register;

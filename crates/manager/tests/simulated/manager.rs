@@ -6,7 +6,7 @@ use crate::cluster::{Cluster, Script, Scripted};
 use crate::common::{Acknowledged, ParametersFile, SimulatedConsensus, live, manager};
 use polis_manager::{Failure, Manager, Outcome, ParameterSource, State};
 use polis_storage::Layout;
-use polis_storage::journal::{Phase, PlainSeal};
+use polis_storage::journal::{Phase, Seals};
 use polis_storage::simulation::{Image, SimulatedDisk};
 use polis_supervisor::Supervisor;
 
@@ -99,7 +99,7 @@ fn a_removed_node_says_so_and_touches_nothing() {
     let life = live(Image::default(), file.source());
     let end = life.recording.cuts().unwrap().pop().unwrap().image();
     let disk = Arc::new(SimulatedDisk::new(end, Vec::new()));
-    let store = Layout::new(disk.clone()).journal_store(Arc::new(PlainSeal));
+    let store = Layout::new(disk.clone()).journal_store(Seals::plain_only());
     let journal = store.load().unwrap().unwrap().value;
     let removed = journal.advance(Phase::Removed { reason: "an operator has deleted it".into() }).unwrap();
     store.store(&removed, "test").unwrap();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::cluster::{Cluster, Script};
 use crate::common::{Life, ParametersFile, SIMULATED_ETCD, contents, live_beside, register_parameters};
 use polis_storage::Layout;
-use polis_storage::journal::{Phase, PlainSeal};
+use polis_storage::journal::{Phase, Seals};
 use polis_storage::simulation::{Image, Operation, Recording, SimulatedDisk, SyncSite, SyncTarget};
 
 /// Ways in which each power cut goes: the extremes, and some that mix.
@@ -24,17 +24,25 @@ const KILLS_TRIED_IN: usize = 8;
 ///
 /// Formatting a data partition promises that it is formatted; a node then opens it, which settles it again
 /// (`crates/storage/tests/power_cut.rs`). Whether a consensus member is about to join lies beside its credentials, whose loading
-/// settles the same directory.
-const PROVEN_BELOW: [&str; 2] = ["data/format/partition (directory)", "etcd/joining/load (directory)"];
+/// settles the same directory. That the older generation of a member's journal holds nothing of an earlier one is seen to at every
+/// start.
+const PROVEN_BELOW: [&str; 4] = [
+    "data/format/partition (directory)",
+    "etcd/joining/load (directory)",
+    "journal/unify (file)",
+    "journal/unify (directory)",
+];
 
 /// The same for a node that is let into a cluster. It has no use yet for etcd's directory. What it looks for a directory of nodes in,
 /// and what holds the journal that says that the data are formatted, is synced again by the directory of nodes, before there is
 /// anything that could be lost.
-const PROVEN_BELOW_AS_GUEST: [&str; 4] = [
+const PROVEN_BELOW_AS_GUEST: [&str; 6] = [
     "data/format/etcd/data (directory)",
     "data/format/partition (directory)",
     "directory/load (directory)",
     "journal/formatted (directory)",
+    "journal/unify (file)",
+    "journal/unify (directory)",
 ];
 
 /// How a node comes into a cluster, and the cluster that others run.
@@ -152,7 +160,7 @@ fn formats(life: &Life) -> bool {
 /// What a node that was Running has told others: it is a member, and only the cluster holds the key of the peers' CA.
 fn enrolled(image: &Image, guest: bool) -> Result<(), String> {
     let layout = Layout::new(Arc::new(SimulatedDisk::new(image.clone(), Vec::new())));
-    let journal = layout.journal_store(Arc::new(PlainSeal)).load().unwrap().map(|journal| journal.value);
+    let journal = layout.journal_store(Seals::plain_only()).load().unwrap().map(|journal| journal.value);
     if journal.is_none_or(|journal| *journal.phase() != Phase::Enrolled) {
         return Err("a node that was Running is not a member".into());
     }

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use polis_condition::Conditions;
 use polis_identity::NodeKey;
-use polis_manager::{Attempt, AttemptProblem, CallFailure, Failure, Manager, Outcome, State};
-use polis_parameters::StoragePolicy;
-use polis_storage::journal::{Phase, PlainSeal};
+use polis_manager::{Attempt, AttemptProblem, CallFailure, Manager, Outcome, State};
+use polis_storage::journal::{Phase, Seals};
 use polis_storage::simulation::{Failure as DiskFailure, Image, SimulatedDisk};
-use polis_storage::{DiskPath, Journal, Layout};
+use polis_storage::{Journal, Layout};
 use polis_supervisor::Supervisor;
 use tokio::time::Instant;
 use tonic::Code;
@@ -32,7 +31,7 @@ fn register(fate: impl Fn(Called, u32) -> Fate + Send + Sync + 'static) -> Life 
 
 fn journal(image: &Image) -> Journal {
     let layout = Layout::new(Arc::new(SimulatedDisk::new(image.clone(), Vec::new())));
-    layout.journal_store(Arc::new(PlainSeal)).load().unwrap().expect("there is a journal").value
+    layout.journal_store(Seals::plain_only()).load().unwrap().expect("there is a journal").value
 }
 
 fn answer(code: Code, message: &str) -> CallFailure {
@@ -136,7 +135,9 @@ fn a_tombstone_that_proves_nothing_about_this_node_is_not_believed() {
                 endpoint: None,
                 tombstone: Some(shown.clone()),
             }),
-            (Called::Register | Called::Commit | Called::Tombstone, _) => Fate::Answered,
+            (Called::Register | Called::Commit | Called::Join | Called::Tombstone | Called::StoreUnlockKey, _) => {
+                Fate::Answered
+            }
         });
         assert!(life.runs(), "{}", life.describe());
     }
@@ -151,7 +152,9 @@ fn a_tombstone_that_proves_nothing_about_this_node_is_not_believed() {
             endpoint: None,
             tombstone: Some(shown.clone()),
         }),
-        (Called::Register | Called::Commit | Called::Tombstone, _) => Fate::Answered,
+        (Called::Register | Called::Commit | Called::Join | Called::Tombstone | Called::StoreUnlockKey, _) => {
+            Fate::Answered
+        }
     });
     let life = live_beside(Image::default(), file.source(), cluster, script);
     assert!(life.runs(), "{}", life.describe());
@@ -185,7 +188,7 @@ fn a_wrong_ticket_is_named_at_once_and_the_right_one_is_taken_without_losing_the
 fn a_ticket_that_is_rotated_back_is_taken_in_the_same_life() {
     let life = register(|called, number| match called {
         Called::Register if number < 5 => Fate::Refused(answer(Code::PermissionDenied, "wrong register ticket")),
-        Called::Register | Called::Commit | Called::Tombstone => Fate::Answered,
+        Called::Register | Called::Commit | Called::Join | Called::Tombstone | Called::StoreUnlockKey => Fate::Answered,
     });
     assert!(life.runs(), "{}", life.describe());
     assert_eq!(life.condition("register-ticket-refused"), None);
@@ -252,22 +255,6 @@ fn the_ca_of_another_cluster_may_be_mended_until_a_cluster_has_answered() {
 }
 
 #[test]
-fn a_cluster_that_wants_more_than_plain_data_is_refused_before_anything_is_formatted() {
-    let cluster = Cluster::with_policy(StoragePolicy::NeedsEncryption);
-    let life = live_beside(Image::default(), parameters(&cluster).source(), cluster, Script::default());
-    match &life.outcome {
-        Some(Outcome::Failed(failure)) => {
-            assert!(matches!(**failure, Failure::ClusterNotOnThisBuild { .. }), "{failure}");
-            assert!(failure.to_string().contains("NEEDS_ENCRYPTION"), "{failure}");
-        }
-        Some(Outcome::Running(_)) | None => panic!("{}", life.describe()),
-    }
-    let end = life.end();
-    assert!(end.get(&DiskPath::parse("data").unwrap()).is_none(), "something was formatted");
-    assert_eq!(*journal(&end).phase(), Phase::Formattable);
-}
-
-#[test]
 fn a_disk_that_fails_at_any_step_is_waited_for() {
     let whole = register(|_, _| Fate::Answered).recording.operations.len();
     assert!(whole > 20, "only {whole} operations");
@@ -331,7 +318,9 @@ async fn an_approval_shows_within_a_second() {
                     *approved.lock().unwrap() = Some(Instant::now());
                     Fate::Refused(answer(Code::PermissionDenied, "not approved"))
                 }
-                Called::Register | Called::Commit | Called::Tombstone => Fate::Answered,
+                Called::Register | Called::Commit | Called::Join | Called::Tombstone | Called::StoreUnlockKey => {
+                    Fate::Answered
+                }
             }
         }),
     };

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use polis_consensus::{Configuration, Consensus, EtcdBinary, Pace, PeerMap, PeerPki, Start, Timing};
 use polis_curator::{Curator, LeadershipTiming};
-use polis_identity::PublicKey;
+use polis_identity::{NodeId, PublicKey};
 use polis_rpc::{ServerIdentity, ServerIdentityError};
 use polis_storage::{Disk, Layout};
 use polis_supervisor::{Context, Runnable, runnable};
@@ -66,6 +66,8 @@ struct Inner {
 struct Wanted {
     /// A member is being stopped: none is started meanwhile.
     stopping: bool,
+    /// The data of the member are not there for the moment: none is started meanwhile.
+    suspended: bool,
     /// What the curator shows; absent while it is not known who this node is.
     identity: Option<ServerIdentity>,
     /// Where the other members are, for the present member and for the next.
@@ -116,10 +118,13 @@ impl ControlPlane {
     /// When the system does not give what a member needs, such as a port on loopback, or while a member is being stopped; it can
     /// be tried again.
     pub fn start_member(&self, settings: MemberSettings) -> io::Result<Consensus> {
-        let known_members = self.0.known_members(&settings.start);
+        let (known_members, former_addresses) = self.0.remembered(&settings);
         let wanted = self.0.wanted();
         if wanted.stopping {
             return Err(io::Error::new(io::ErrorKind::WouldBlock, "the consensus member is being stopped"));
+        }
+        if wanted.suspended {
+            return Err(io::Error::new(io::ErrorKind::WouldBlock, "the data partition is not open"));
         }
         let known = self.0.member.borrow().clone();
         if let Some(member) = known {
@@ -138,6 +143,7 @@ impl ControlPlane {
             timing,
         })?;
         consensus.set_peers(wanted.peers.clone());
+        consensus.set_former_addresses(former_addresses);
         self.0.member_slot.want(consensus.clone());
         self.0.member.send_replace(Some(consensus.clone()));
         self.0.start_curator(&wanted);
@@ -156,6 +162,18 @@ impl ControlPlane {
         let mut wanted = self.0.wanted();
         self.0.member.send_replace(None);
         wanted.stopping = false;
+    }
+
+    /// Stops the curator and the member as the data of the member are lost, and returns when nothing of them runs any more; none is
+    /// started before [`ControlPlane::resume`]. May be dropped and called again.
+    pub async fn suspend(&self) {
+        self.0.wanted().suspended = true;
+        self.stop_member().await;
+    }
+
+    /// Lets a member be started again.
+    pub fn resume(&self) {
+        self.0.wanted().suspended = false;
     }
 
     /// Goes on with a stop that was begun and dropped, if there is one.
@@ -223,14 +241,19 @@ impl Inner {
         self.curator.send_replace(Some(curator));
     }
 
-    /// How many members there were when this node was last up, for one that comes back. Reads the disk, so not under the lock.
-    fn known_members(&self, start: &Start) -> usize {
-        match start {
-            Start::Found | Start::Join(_) => 0,
+    /// How many members there were when this node was last up, and where it was itself, for one that comes back. Reads the disk, so
+    /// not under the lock.
+    fn remembered(&self, settings: &MemberSettings) -> (usize, Vec<IpAddr>) {
+        match settings.start {
+            Start::Found | Start::Join(_) => (0, Vec::new()),
             Start::Existing => {
                 let layout = Layout::new(Arc::clone(&self.settings.disk));
                 let directory = layout.esp.polis.cluster_directory.load().ok().flatten();
-                directory.map_or(0, |loaded| loaded.value.nodes.iter().filter(|node| node.consensus_member).count())
+                let nodes = directory.map(|loaded| loaded.value.nodes).unwrap_or_default();
+                let own = NodeId::of(&settings.public_key).to_string();
+                let addresses = nodes.iter().filter(|node| node.node_id == own).flat_map(|node| &node.addresses);
+                let addresses = addresses.filter_map(|address| address.parse().ok()).collect();
+                (nodes.iter().filter(|node| node.consensus_member).count(), addresses)
             }
         }
     }

@@ -376,6 +376,20 @@ impl Enrolment for Script {
     ) -> Result<Response<enrolment::ProposeOwnerResponse>, Status> {
         Err(Status::unimplemented(""))
     }
+
+    async fn store_unlock_key(
+        &self,
+        _: Request<enrolment::StoreUnlockKeyRequest>,
+    ) -> Result<Response<enrolment::StoreUnlockKeyResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn check_unlock_key(
+        &self,
+        _: Request<enrolment::CheckUnlockKeyRequest>,
+    ) -> Result<Response<enrolment::CheckUnlockKeyResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
 }
 
 /// Long enough for what should take milliseconds, for looking that something does not happen.

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polis_sys::{ChildProcess, Command, ExitStatus, Signal, SpawnError};
+use polis_sys::{ChildProcess, Command, ExitStatus, Input, Signal, SpawnError};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -31,6 +31,7 @@ pub(super) fn start(life: &Arc<Life>, spec: ProcessSpec, started: oneshot::Sende
         arguments: spec.arguments,
         environment: spec.environment,
         working_directory: spec.working_directory,
+        standard_input: Input::Nothing,
         standard_output: output(&spec.standard_output),
         standard_error: output(&spec.standard_error),
         importance: spec.importance,

@@ -86,8 +86,6 @@ pub(crate) struct NodeFacts {
     pub(crate) is_up: bool,
     /// It has the role of a consensus member.
     pub(crate) has_role: bool,
-    /// It has a cluster unlock key, which the members keep shares of.
-    pub(crate) has_unlock_key: bool,
 }
 
 /// The change that is under way.
@@ -156,7 +154,8 @@ pub(crate) enum Step {
     Complete(Operation),
     /// One transaction: the node leaves the queue, as it need not or cannot join.
     Dequeue(NodeId),
-    /// Call to etcd: remove a member that is no node. The margin is checked right before.
+    /// Call to etcd: remove a member that is no node, or a learner that is not to become a member. The margin is checked right
+    /// before.
     RemoveStranger {
         /// etcd's id.
         id: u64,
@@ -176,8 +175,6 @@ pub(crate) enum Step {
 pub(crate) enum Waiting {
     /// The leader is not both a node and a member with a vote: so its own state is doubtful, and nothing is done.
     LeaderDoubtful,
-    /// The members are to split their unlock keys anew, so that the members before and after can open.
-    ReSplit,
     /// There is no room for another member.
     Full,
     /// No node in the queue is up and healthy.
@@ -232,13 +229,6 @@ impl World {
     fn is_up(&self, node: NodeId) -> bool {
         self.nodes.get(&node).is_some_and(|node| node.is_up)
     }
-
-    /// Whether the members before and after the change can open their data after a power cut. Nobody splits keys yet, so
-    /// that holds as long as no member has one; stage B of a change (`cold-start.md`) waits here.
-    fn can_open(&self, joiner: NodeId) -> bool {
-        let holders = self.voters().into_iter().chain([joiner]);
-        holders.filter_map(|node| self.nodes.get(&node)).all(|node| !node.has_unlock_key)
-    }
 }
 
 /// The next step.
@@ -270,6 +260,10 @@ fn continue_addition(world: &World, node: NodeId) -> Step {
         return Step::GiveUp { node, reason: GaveUp::NodeGone };
     }
     if member.is_none() {
+        // etcd takes one learner at a time, so one that a deposed leader has added late would hold up this one for ever.
+        if let Some(other) = world.members.iter().find(|member| member.is_learner) {
+            return Step::RemoveStranger { id: other.id, is_learner: true };
+        }
         return if world.voter_count() == 1 && !world.network_timing {
             Step::UseNetworkTiming { joiner: node }
         } else {
@@ -286,7 +280,8 @@ fn continue_addition(world: &World, node: NodeId) -> Step {
     if attempt.stalled_for >= world.budgets.catch_up {
         return Step::GiveUp { node, reason: GaveUp::NoProgress };
     }
-    if world.can_open(node) { Step::Promote(node) } else { Step::Wait(Waiting::ReSplit) }
+    // Nobody splits keys yet: members of an encrypted cluster of three or more get theirs from the others while those run.
+    Step::Promote(node)
 }
 
 fn continue_removal(world: &World, leader: NodeId, node: NodeId) -> Step {
@@ -305,12 +300,19 @@ fn repair(world: &World) -> Option<Step> {
     {
         return Some(Step::RemoveStranger { id: stranger.id, is_learner: stranger.is_learner });
     }
-    // Whoever has added it, and whatever became of the intent: it goes on like any other.
-    if let Some(node) = world.members.iter().find(|member| member.is_learner).and_then(|member| member.node) {
-        return Some(Step::Begin(Operation::Add(node)));
+    let role_of = |node: &NodeId| world.nodes.get(node).is_some_and(|node| node.has_role);
+    let learner = world.members.iter().find(|member| member.is_learner);
+    if let Some((learner, node)) = learner.and_then(|learner| Some((learner, learner.node?))) {
+        // Whoever has added it, and whatever became of the intent: it goes on like any other, as long as somebody wants it. A call of
+        // a deposed leader can still reach etcd, which knows no fence, after the next one has taken the learner away for good.
+        let is_wanted = role_of(&node) || world.queue.iter().any(|waiter| waiter.node == node);
+        return Some(if is_wanted {
+            Step::Begin(Operation::Add(node))
+        } else {
+            Step::RemoveStranger { id: learner.id, is_learner: true }
+        });
     }
     let voters = world.voters();
-    let role_of = |node: &NodeId| world.nodes.get(node).is_some_and(|node| node.has_role);
     if let Some(node) = voters.iter().find(|node| !role_of(node)) {
         return Some(Step::GiveRole(*node));
     }

@@ -6,7 +6,7 @@ use super::*;
 
 /// A cluster of `voters` nodes in which all is well, and one more node that is up.
 fn world(voters: usize) -> World {
-    let up = NodeFacts { is_up: true, has_role: false, has_unlock_key: false };
+    let up = NodeFacts { is_up: true, has_role: false };
     let mut nodes: BTreeMap<NodeId, NodeFacts> =
         (0..voters).map(|index| (node(index), NodeFacts { has_role: true, ..up })).collect();
     nodes.insert(node(voters), up);
@@ -148,17 +148,6 @@ fn a_joiner_that_does_not_come_is_given_up() {
 }
 
 #[test]
-fn members_with_unlock_keys_are_waited_for_before_the_vote() {
-    let change = |world: &mut World| {
-        world.intent = intent(Operation::Add(node(3)));
-        world.members.push(member(3, true));
-        world.nodes.get_mut(&node(3)).unwrap().has_role = true;
-        world.nodes.get_mut(&node(1)).unwrap().has_unlock_key = true;
-    };
-    check("one has a key", 3, change, Step::Wait(Waiting::ReSplit));
-}
-
-#[test]
 fn a_removal_takes_its_steps_in_order() {
     let remove = Operation::Remove(node(2));
     check("begun", 3, |world| world.intent = intent(remove), Step::Remove(node(2)));
@@ -192,7 +181,28 @@ fn what_is_not_as_it_should_be_is_mended_one_by_one() {
     let role = |world: &mut World| world.nodes.get_mut(&node(3)).unwrap().has_role = true;
     check("a role without a member", 3, role, Step::TakeRole(node(3)));
     let learner = |world: &mut World| world.members.push(member(3, true));
-    check("a learner without an intent", 3, learner, Step::Begin(Operation::Add(node(3))));
+    let wanted = |world: &mut World| {
+        learner(world);
+        world.queue = vec![waiter(3, false)];
+    };
+    check("a learner that waited", 3, wanted, Step::Begin(Operation::Add(node(3))));
+    let granted = |world: &mut World| {
+        learner(world);
+        world.nodes.get_mut(&node(3)).unwrap().has_role = true;
+    };
+    check("a learner with the role", 3, granted, Step::Begin(Operation::Add(node(3))));
+    check(
+        "a learner that a deposed leader has brought back",
+        3,
+        learner,
+        Step::RemoveStranger { id: 4, is_learner: true },
+    );
+    let in_the_way = |world: &mut World| {
+        learner(world);
+        world.nodes.insert(node(4), NodeFacts { is_up: true, ..NodeFacts::default() });
+        world.intent = intent(Operation::Add(node(4)));
+    };
+    check("the same while another joins", 3, in_the_way, Step::RemoveStranger { id: 4, is_learner: true });
     let unlisted = |world: &mut World| {
         world.listed.remove(&node(1));
     };

@@ -77,6 +77,11 @@ fn heartbeats(core: &Core) -> Vec<NodeHeartbeat> {
             node_id: id.to_string(),
             age: core.heartbeats.age(&id, now).and_then(|age| age.try_into().ok()),
             decommission: decommission.into(),
+            other_process: core
+                .heartbeats
+                .other_process(&id, now)
+                .map(|address| address.to_string())
+                .unwrap_or_default(),
         }
     };
     core.nodes.living().into_iter().map(heartbeat).collect()

@@ -67,7 +67,10 @@ async fn try_commit(
     let enrolment = leader.get_message::<NodeEnrolment>(&enrolment_key).await?;
     let committed = enrolment.as_ref().map_or(&[][..], |enrolment| &enrolment.value.commit_hash);
     match decide(found.value.state, committed, &commit.digest())? {
-        Decision::Repeated => Ok((leader.issue_node_certificate("curator/node/certificate", key).await?, false)),
+        Decision::Repeated => {
+            let issued = leader.issue_node_certificate("curator/node/certificate", key, found.revision).await?;
+            Ok((issued, false))
+        }
         Decision::New => {
             let revision = found.revision;
             let record =

@@ -5,20 +5,24 @@ pub(super) mod members;
 mod orders;
 mod report;
 mod tombstone;
+mod unlock_key;
 
 use std::sync::Arc;
 
 use futures::stream::BoxStream;
 use polis_proto::enrolment::enrolment_server::Enrolment;
 use polis_proto::enrolment::{
-    GetMembersRequest, GetMembersResponse, GetTombstoneRequest, GetTombstoneResponse, Orders, ProposeOwnerRequest,
-    ProposeOwnerResponse, ReportNodeRequest, ReportNodeResponse, WatchOrdersRequest,
+    CheckUnlockKeyRequest, CheckUnlockKeyResponse, GetMembersRequest, GetMembersResponse, GetTombstoneRequest,
+    GetTombstoneResponse, Orders, ProposeOwnerRequest, ProposeOwnerResponse, ReportNodeRequest, ReportNodeResponse,
+    StoreUnlockKeyRequest, StoreUnlockKeyResponse, WatchOrdersRequest,
 };
 use polis_rpc::Caller;
 use tonic::{Request, Response, Status};
 
 use super::core::{Core, calling_node, parse_key};
 use super::owner;
+
+pub use unlock_key::unlock_key_hash;
 
 /// Enrolment.
 pub(super) struct EnrolmentService(pub(super) Arc<Core>);
@@ -81,5 +85,21 @@ impl Enrolment for EnrolmentService {
             needed: count(needed),
             replaced: proposed.replaced,
         }))
+    }
+
+    async fn store_unlock_key(
+        &self,
+        request: Request<StoreUnlockKeyRequest>,
+    ) -> Result<Response<StoreUnlockKeyResponse>, Status> {
+        let node = calling_node(&request)?;
+        unlock_key::store(&self.0.leader()?, &node.id, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn check_unlock_key(
+        &self,
+        request: Request<CheckUnlockKeyRequest>,
+    ) -> Result<Response<CheckUnlockKeyResponse>, Status> {
+        let node = calling_node(&request)?;
+        unlock_key::check(&self.0, &self.0.leader()?, &node.id).await.map(Response::new)
     }
 }

@@ -8,6 +8,7 @@ use tonic::Status;
 
 use crate::services::core::{Core, parse_key};
 use crate::services::failure::{Failure, repeat};
+use crate::services::text::state_name;
 use crate::{LeaderState, NodeRecord, layout};
 
 /// Admits the machine. Admitting one that is admitted already changes nothing.
@@ -30,7 +31,7 @@ async fn try_approve(leader: &LeaderState, id: &NodeId) -> Result<(), Failure> {
         NodeState::Standby | NodeState::Up => Ok(()),
         state @ (NodeState::Decommissioned | NodeState::Invalid) => Err(Status::failed_precondition(format!(
             "{id} is {}, and only a node that has just registered can be approved",
-            state.as_str_name()
+            state_name(state)
         ))
         .into()),
     }

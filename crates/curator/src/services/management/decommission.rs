@@ -14,6 +14,7 @@ use super::roles::names;
 use super::target::target;
 use crate::services::core::Core;
 use crate::services::failure::{Failure, repeat};
+use crate::services::text::state_name;
 use crate::{LeaderState, layout};
 
 /// Asks a node to erase its key material. Repeating it changes nothing.
@@ -64,7 +65,7 @@ fn decide(state: NodeState, phase: DecommissionPhase, roles: &NodeRoles, is_queu
         (NodeState::New | NodeState::Standby | NodeState::Invalid, _) => {
             return Err(Status::failed_precondition(format!(
                 "the node is {}, and only a node that is UP has something to erase; delete it right away",
-                state.as_str_name()
+                state_name(state)
             )));
         }
     }

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use polis_identity::NodeId;
+use polis_proto::api::node::Health;
 use polis_proto::api::{UpdateNodeRolesRequest, UpdateNodeRolesResponse};
 use polis_proto::common::node_roles::{KubernetesController, KubernetesWorker};
 use polis_proto::common::{NodeRoles, NodeState};
@@ -20,6 +21,7 @@ use tonic::Status;
 use super::target::target;
 use crate::membership::{EnqueueError, Margin, REMOVAL_DEADLINE, Refusal, RemovalError};
 use crate::services::core::Core;
+use crate::services::text::state_name;
 use crate::{LeaderState, NodeRecord, layout};
 
 /// How long a request that gives both roles waits for the first. A node that is well gets it in a fraction of a second.
@@ -133,8 +135,8 @@ fn plan(state: NodeState, phase: DecommissionPhase, roles: &NodeRoles, wish: Wis
         || gives(wish.kubernetes_worker, worker);
     if gives_any && state != NodeState::Up {
         return Err(Status::failed_precondition(format!(
-            "the node is {}, and only a node that is UP can have roles",
-            state.as_str_name()
+            "the node is {}, and only a node that is UP can have roles; it is once it was approved and has joined",
+            state_name(state)
         )));
     }
     if gives_any && phase != DecommissionPhase::None {
@@ -193,6 +195,8 @@ fn enqueue_refused(error: EnqueueError) -> Status {
     let message = with_causes(&error);
     match error {
         EnqueueError::NoSuchNode(_) => Status::not_found(message),
+        // A leader that has only begun to lead has not heard of the node yet, and will within seconds: the caller asks again.
+        EnqueueError::NotHealthy { health: Health::Unknown, .. } => Status::unavailable(message),
         EnqueueError::NotUp { .. } | EnqueueError::NotHealthy { .. } => Status::failed_precondition(message),
         EnqueueError::Refused { source, .. } => margin_refused(message, &source),
         EnqueueError::BeingRemoved(_) | EnqueueError::Members(_) => Status::unavailable(message),
