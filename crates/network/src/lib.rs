@@ -5,6 +5,9 @@
 //! which the kernel is asked for and which is followed as links, addresses and routes change. Whoever needs it
 //! watches [`Network::address`].
 //!
+//! On a machine of its own ([`AddressSource::Machine`]) the node also makes its network: from a static configuration, or by
+//! DHCP on every Ethernet device; see [`machine`].
+//!
 //! An address is a hint where to find a node, never proof of who it is: members know each other by their keys. So
 //! it may change or be absent at any time, and nothing breaks but the connections.
 //!
@@ -18,6 +21,7 @@
 
 mod announcements;
 mod choose;
+pub mod machine;
 mod netlink;
 mod network;
 

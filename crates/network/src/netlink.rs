@@ -80,6 +80,11 @@ impl Netlink {
         Ok(Self { query, _monitor: monitor, news })
     }
 
+    /// The socket for questions and changes.
+    pub(crate) const fn handle(&self) -> &Handle {
+        &self.query
+    }
+
     /// The default routes of the main table, as the kernel lists them.
     pub(crate) async fn routes(&self) -> Result<Vec<DefaultRoute>, NetworkError> {
         let mut routes = Vec::new();

@@ -12,6 +12,7 @@ use tokio::time::sleep;
 use tracing::info;
 
 use crate::choose::{NoAddress, choose};
+use crate::machine::{MachineNetwork, Memory};
 use crate::netlink::{Netlink, NetworkError};
 
 /// Name of the condition that is raised while this node has no address.
@@ -20,22 +21,34 @@ pub const NO_ADDRESS: &str = "network-no-address";
 /// How long changes are collected before the kernel is asked. A lease that is renewed or a link that comes up makes
 /// a dozen messages within a few milliseconds; nobody notices this delay, and every change that is published closes
 /// connections.
-const COALESCE: Duration = Duration::from_millis(50);
+pub(crate) const COALESCE: Duration = Duration::from_millis(50);
 
 /// Where the address of this node comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum AddressSource {
     /// The operator has named it (`--address`). Whether this machine has it shows when somebody listens on it.
     Fixed(IpAddr),
     /// The source address of the default route, IPv4 before IPv6, at any time.
     DefaultRoute,
+    /// The node itself configures the network of this machine. Only for a node that is the machine's PID 1, or has a network
+    /// namespace to itself: it takes every Ethernet device up.
+    Machine(MachineNetwork),
 }
 
-/// The address of this node. Clones are the same.
+/// The address of this node, and what else it knows of its network. Clones are the same.
 #[derive(Clone, Debug)]
 pub struct Network {
     source: AddressSource,
+    values: Values,
+}
+
+/// What is published.
+#[derive(Clone, Debug)]
+pub(crate) struct Values {
     address: Arc<watch::Sender<Option<IpAddr>>>,
+    pub(crate) nameservers: Arc<watch::Sender<Vec<IpAddr>>>,
+    pub(crate) time_servers: Arc<watch::Sender<Vec<IpAddr>>>,
+    pub(crate) memory: Memory,
 }
 
 impl Network {
@@ -45,15 +58,35 @@ impl Network {
     pub fn new(source: AddressSource) -> Self {
         let address = match source {
             AddressSource::Fixed(address) => Some(address),
-            AddressSource::DefaultRoute => None,
+            AddressSource::DefaultRoute | AddressSource::Machine(_) => None,
         };
-        Self { source, address: Arc::new(watch::Sender::new(address)) }
+        let values = Values {
+            address: Arc::new(watch::Sender::new(address)),
+            nameservers: Arc::default(),
+            time_servers: Arc::default(),
+            memory: Memory::new(),
+        };
+        Self { source, values }
     }
 
     /// The address at any time; `None` while there is none, or none is known yet. Receivers wake only when it changes.
     #[must_use]
     pub fn address(&self) -> watch::Receiver<Option<IpAddr>> {
-        self.address.subscribe()
+        self.values.address.subscribe()
+    }
+
+    /// The name servers that this machine is to ask, in this order, at any time: those of its static configuration, else those
+    /// that DHCP servers tell of. Always empty unless the node configures the network ([`AddressSource::Machine`]): a host has
+    /// its own.
+    #[must_use]
+    pub fn nameservers(&self) -> watch::Receiver<Vec<IpAddr>> {
+        self.values.nameservers.subscribe()
+    }
+
+    /// The NTP servers that DHCP servers tell of, at any time. Always empty unless the node configures the network.
+    #[must_use]
+    pub fn time_servers(&self) -> watch::Receiver<Vec<IpAddr>> {
+        self.values.time_servers.subscribe()
     }
 
     /// The runnable that follows the address. It is healthy once it has looked, also when it found none: then the
@@ -65,7 +98,8 @@ impl Network {
     }
 
     async fn run(self, context: Context) -> RunnableResult {
-        match self.source {
+        match &self.source {
+            AddressSource::Machine(machine) => machine.run(&context, &self.values).await,
             AddressSource::Fixed(_) => {
                 context.healthy();
                 context.done();
@@ -92,17 +126,19 @@ impl Network {
     /// Asks the kernel, and publishes what it says.
     async fn look(&self, netlink: &Netlink, conditions: &Conditions) -> Result<(), NetworkError> {
         let (routes, addresses) = (netlink.routes().await?, netlink.addresses().await?);
-        let current = *self.address.borrow();
+        let current = *self.values.address.borrow();
         let found = choose(&routes, &addresses, current);
         match &found {
             Ok(_) => conditions.clear(NO_ADDRESS),
             Err(reason) => raise(conditions, reason),
         }
-        self.publish(found.ok());
+        self.values.publish_address(found.ok());
         Ok(())
     }
+}
 
-    fn publish(&self, found: Option<IpAddr>) {
+impl Values {
+    pub(crate) fn publish_address(&self, found: Option<IpAddr>) {
         let is_new = self.address.send_if_modified(|current| {
             let is_new = *current != found;
             *current = found;
