@@ -8,6 +8,7 @@ mod completion;
 mod connection;
 mod dev;
 mod fleet;
+mod image;
 mod node;
 mod output;
 mod owner;
@@ -27,8 +28,12 @@ pub(crate) use dev::{
     DevUpArguments, StorageSecurityOfDev,
 };
 pub(crate) use fleet::{
-    AddCommand, ApproveArguments, Backlog, DecommissionArguments, DeleteArguments, FleetLogsArguments, ListArguments,
-    LogKind, LogOutput, LogSeverity, MetricsArguments, PowerArguments, RemoveCommand, Role, RoleArguments, SetCommand,
+    ActivationMode, AddCommand, ApproveArguments, Backlog, DecommissionArguments, DeleteArguments, FleetLogsArguments,
+    KeyArguments, ListArguments, LogKind, LogOutput, LogSeverity, MetricsArguments, PowerArguments, RebootArguments,
+    RemoveCommand, Role, RoleArguments, SetCommand, UpdateNodesArguments,
+};
+pub(crate) use image::{
+    BuildImageArguments, DriversOfImage, ImageArguments, ImageArtifactArguments, ImageCommand, InstallImageArguments,
 };
 pub(crate) use node::{FleetCommand, NodeCommand, NodeStatusArguments};
 pub use node::{LogFormat, NodeRunOptions};
@@ -87,6 +92,8 @@ enum TopCommand {
     /// The owner's certificate, for other programs
     Certificate(CertificateArguments),
     Dev(DevArguments),
+    /// Make disk images of machines, and put them on disks
+    Image(ImageArguments),
     /// Print the completion script for a shell
     Completion(CompletionArguments),
     /// Write the manual pages
@@ -120,6 +127,7 @@ pub(crate) enum Action {
     Parameters(ParametersArguments),
     Owner(OwnerArguments),
     Dev(DevArguments),
+    Image(ImageArguments),
     Completion(CompletionArguments),
     Manual(ManualArguments),
 }
@@ -146,6 +154,7 @@ impl From<Arguments> for Invocation {
             TopCommand::Parameters(arguments) => Action::Parameters(arguments),
             TopCommand::Owner(arguments) => Action::Owner(arguments),
             TopCommand::Dev(arguments) => Action::Dev(arguments),
+            TopCommand::Image(arguments) => Action::Image(arguments),
             TopCommand::Completion(arguments) => Action::Completion(arguments),
             TopCommand::Man(arguments) => Action::Manual(arguments),
         };

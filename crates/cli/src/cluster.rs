@@ -17,9 +17,9 @@ pub(crate) use info::{get as get_info, ticket};
 use info_document::InfoDocument;
 pub(crate) use ownership::take as take_ownership;
 pub(crate) use status::get as get_status;
-pub(crate) use status_document::{ChangeDocument, StatusDocument};
+pub(crate) use status_document::{ChangeDocument, MemberDocument, StatusDocument};
 #[cfg(test)]
-pub(crate) use status_document::{DecommissionDocument, MemberDocument, QueuedDocument};
+pub(crate) use status_document::{DecommissionDocument, OtherProcessDocument, QueuedDocument};
 
 pub(crate) fn run(arguments: &ClusterArguments) -> Result<ExitCode, Failure> {
     match &arguments.command {

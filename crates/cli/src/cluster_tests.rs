@@ -182,6 +182,23 @@ fn refusals_name_the_flag_and_the_numbers() {
             "--bypass-has-roles --bypass-not-decommissioned --config",
         ],
     );
+    let refused = |text: &str| Fault::Refuse(Status::failed_precondition(text));
+    cluster.state().faults.push_back(("decommission_node", refused("the node still has roles (ConsensusMember)")));
+    cluster.polis(&format!("polis node decommission {first}"), all).fails(
+        3,
+        &[
+            "was not told to leave",
+            &format!("polis node remove role ConsensusMember {first} --config"),
+            &format!("polis node decommission {first} --wait --config"),
+        ],
+    );
+    cluster.state().nodes[1].state = common::NodeState::Standby.into();
+    cluster.state().faults.push_back(("update_node_roles", refused("the node is STANDBY")));
+    cluster.polis(&format!("polis node add role KubernetesWorker {second}"), all).fails(
+        3,
+        &["polis node status --root DIR", &format!("then: polis node add role KubernetesWorker {second} --config")],
+    );
+    cluster.state().nodes[1].state = common::NodeState::Up.into();
     cluster.state().faults.push_back(("update_node_roles", Fault::Refuse(margin_refusal(&second))));
     cluster
         .polis(&format!("polis node remove role ConsensusMember {first}"), all)
@@ -319,7 +336,7 @@ fn health_says_everything_at_once() {
     let ill = cluster.polis("polis cluster health", &[0, 1, 2]);
     assert!(!ill.success && ill.failure.is_none(), "{ill:#?}");
     let dead = cluster.node_id(2);
-    let quorum = "2 of 3 members with a vote answer, 2 must: one more failure stops all changes";
+    let quorum = "error    2 of 3 members with a vote answer, 2 must  [quorum]";
     for part in [
         &*format!("error    {dead}: {}:7835 cannot be asked", cluster.address(2)),
         &format!("error    {dead}: the leader has not heard of it for 25s"),
@@ -329,8 +346,10 @@ fn health_says_everything_at_once() {
         "error    metropolis-q: has not become a consensus member in 2 attempts",
         "refuses connections",
         quorum,
+        "quorum: one more failure stops all changes",
         "next:   ",
-        "ok       2 of 3 nodes are healthy",
+        "warning  2 of 3 nodes are healthy",
+        "warning  2 of 3 nodes asked directly have no error, 1 did not answer",
     ] {
         assert!(ill.stdout.contains(part), "{part:?} is missing in:\n{}", ill.stdout);
     }
@@ -363,6 +382,18 @@ fn without_a_leader_a_node_is_found_among_the_endpoints() {
     cluster.polis(&line(&second), &[0, 1]).succeeds();
     cluster.polis(&line(&second), &[0]).fails(1, &["there is no node", "only the nodes at the endpoints are known"]);
     cluster.polis(&format!("polis node reboot {first} --timeout 1s"), &[0]).fails(1, &["no leader was found"]);
+    // What was not done is named, and what to do.
+    for (line, not_done) in [
+        (format!("node delete {second}"), "was not deleted"),
+        (format!("node decommission {second}"), "was not told to leave"),
+        (format!("node approve {second}"), "was not approved"),
+        (format!("node remove role ConsensusMember {second}"), "did not lose the role ConsensusMember"),
+    ] {
+        let not_done = format!("{second} {not_done}: no leader was found within 1.00 s");
+        cluster
+            .polis(&format!("polis {line} --timeout 1s"), &[0])
+            .fails(1, &[&not_done, "quorum: ", "more than half of the consensus members"]);
+    }
     cluster.polis(&format!("polis node reboot {first} --timeout 1s --bypass-quorum"), &[0]).succeeds();
     assert_eq!(cluster.state().changes.drain(..).collect::<Vec<_>>(), ["reboot 0 1"]);
     cluster.finish();

@@ -48,6 +48,17 @@ pub(crate) struct State {
     pub(crate) faults: VecDeque<(&'static str, Fault)>,
     /// Index of the node that leads.
     pub(crate) leader: Option<usize>,
+    /// What the machine of each node starts from; nothing for one that is a daemon.
+    pub(crate) boots: Vec<Option<FakeBoot>>,
+}
+
+/// The images of a machine, by their SHA-256.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FakeBoot {
+    pub(crate) running: Vec<u8>,
+    pub(crate) next: Vec<u8>,
+    /// Whether a new image hangs, so that the machine comes back with the one before.
+    pub(crate) hangs: bool,
 }
 
 struct Shared {
@@ -247,6 +258,7 @@ impl State {
             changes: Vec::new(),
             faults: VecDeque::new(),
             leader: Some(0),
+            boots: vec![None; nodes.len()],
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod approve;
 mod columns;
+mod keys;
 mod labels;
 mod list;
 mod log_line;
@@ -13,6 +14,7 @@ mod reach;
 mod removal;
 mod roles;
 mod select;
+mod update;
 
 use std::process::ExitCode;
 
@@ -39,5 +41,8 @@ pub(crate) fn run(command: &FleetCommand) -> Result<ExitCode, Failure> {
         FleetCommand::Metrics(arguments) => metrics::run(arguments),
         FleetCommand::Reboot(arguments) => power::reboot(arguments),
         FleetCommand::Poweroff(arguments) => power::power_off(arguments),
+        FleetCommand::Update(arguments) => update::run(arguments),
+        FleetCommand::Rekey(arguments) => keys::rekey(arguments),
+        FleetCommand::Reseal(arguments) => keys::reseal(arguments),
     }
 }

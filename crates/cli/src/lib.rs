@@ -28,6 +28,7 @@ mod failure;
 #[cfg(test)]
 mod fake;
 mod fleet;
+mod image;
 mod local;
 mod manual;
 mod node_status;
@@ -78,6 +79,7 @@ fn run_action(action: Action, files: &dyn NodeFiles) -> Result<ExitCode, failure
         Action::Parameters(arguments) => parameters::run(&arguments),
         Action::Owner(arguments) => owner::run(&arguments),
         Action::Dev(arguments) => dev::run(&arguments),
+        Action::Image(arguments) => image::run(&arguments),
         Action::Completion(arguments) => completion::run(&arguments),
         Action::Manual(arguments) => manual::run(&arguments),
     }

@@ -39,6 +39,10 @@ pub(crate) use trust::fingerprint;
 /// How often the line of what is being waited for is written anew; the first time after this long.
 const REFRESH: Duration = Duration::from_millis(500);
 
+/// How long a call must have taken for its repetitions to be worth a line. A member that starts anew with another timing, as the
+/// first one does when the second joins, is back within a second, and nobody has noticed.
+const WORTH_TELLING: Duration = Duration::from_secs(2);
+
 /// Longest time that one try of a question may take before it is put again: a leader that hangs is replaced after this. A
 /// change has no such limit, as the leader may wait for others while it makes it; there the connection's keepalive decides.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -206,7 +210,7 @@ impl Operator {
         Connector::new(&self.identity, ExpectedServer::Node(self.authority.clone(), node)).channel(address)
     }
 
-    /// Has the leader change something. `what` has failed if this fails; that it had to be repeated is said.
+    /// Has the leader change something. `what` has failed if this fails; that it had to be repeated is said when that took a while.
     ///
     /// # Errors
     ///
@@ -217,8 +221,9 @@ impl Operator {
         repeat: Repeat,
         call: impl AsyncFn(Channel) -> Result<T, Status>,
     ) -> Result<T, CallFailure> {
+        let begin = Instant::now();
         let (answer, attempts) = self.call_counted(what, repeat, false, call).await;
-        if answer.is_ok() && attempts > 1 {
+        if answer.is_ok() && attempts > 1 && begin.elapsed() >= WORTH_TELLING {
             Progress::start()
                 .line(&format!("the leader was replaced or did not answer; it was asked {attempts} times"));
         }

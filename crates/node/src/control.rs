@@ -1,5 +1,7 @@
 //! The answering end of the control socket.
 
+mod silent;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +20,7 @@ use crate::measures::Measures;
 use crate::owner;
 use crate::peers::KnownPeers;
 use crate::report::report;
+use silent::{Silent, SilentClient};
 
 /// Most clients at a time. They are people and scripts on this machine; more than a few is a mistake that must not cost the
 /// node its file descriptors.
@@ -26,7 +29,8 @@ const MAX_CLIENTS: usize = 32;
 /// Most clients at a time that are told of every change. They stay for long, and must leave room for those that only ask.
 const MAX_FOLLOWERS: usize = MAX_CLIENTS / 2;
 
-/// How long a client may take to say what it wants, and to take what it is told.
+/// How long a client may take to say what it wants, and to take what it is told. Where others need its place, one that has said
+/// nothing has no such time.
 const CLIENT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the answers are made of.
@@ -43,15 +47,22 @@ pub(crate) async fn serve(context: Context, root: PathBuf, handlers: Handlers) -
     let listener = bind(&root)?;
     let slots = Arc::new(Semaphore::new(MAX_CLIENTS));
     let followers = Arc::new(Semaphore::new(MAX_FOLLOWERS));
+    let silent = Silent::default();
     context.healthy();
     loop {
-        let slot = context.unless_cancelled(slots.clone().acquire_owned()).await??;
         let (stream, _) = context.unless_cancelled(listener.accept()).await??;
+        let slot = match slots.clone().try_acquire_owned() {
+            Ok(slot) => slot,
+            Err(_) => {
+                silent.shed();
+                context.unless_cancelled(slots.clone().acquire_owned()).await??
+            }
+        };
         let client = Client { context: context.clone(), handlers: handlers.clone(), stream: BufReader::new(stream) };
-        let followers = followers.clone();
+        let (followers, silent) = (followers.clone(), silent.enter());
         context.spawn(async move {
             // A client that goes away or speaks nonsense is its own business.
-            if let Err(error) = client.answer(&followers).await {
+            if let Err(error) = client.answer(&followers, silent).await {
                 tracing::debug!(%error, "a client of the control socket was not served to its end");
             }
             drop(slot);
@@ -68,10 +79,15 @@ struct Client {
 }
 
 impl Client {
-    async fn answer(mut self, followers: &Semaphore) -> std::io::Result<()> {
+    async fn answer(mut self, followers: &Semaphore, mut silent: SilentClient) -> std::io::Result<()> {
         let mut line = Vec::new();
         let mut limited = (&mut self.stream).take(MAX_REQUEST_LENGTH as u64);
-        tokio::time::timeout(CLIENT_PATIENCE, limited.read_until(b'\n', &mut line)).await??;
+        tokio::select! {
+            biased;
+            read = tokio::time::timeout(CLIENT_PATIENCE, limited.read_until(b'\n', &mut line)) => read??,
+            () = silent.shed() => return Err(std::io::Error::other("it said nothing, and another one needed the place")),
+        };
+        drop(silent);
         let (protocol, request) = match Request::from_line(&line) {
             Ok(request) => request,
             Err(error) => return self.refuse(Refusal::new(with_causes(&error))).await,

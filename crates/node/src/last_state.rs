@@ -21,8 +21,8 @@ const RETRY_PAUSE: Duration = Duration::from_secs(2);
 /// write to the disk would hold up those that the start itself waits for.
 const PASSING: Duration = Duration::from_millis(200);
 
-/// Writes the status down after each transition, or after the last one of several that follow each other quickly: a runnable.
-/// It stops only after the last one is written.
+/// Writes the status down after each transition, or after the last one of several that follow each other quickly, and at an
+/// orderly stop: a runnable. It stops only after the last one is written.
 pub(crate) async fn keep(
     context: Context,
     file: PlainFile,
@@ -54,11 +54,12 @@ pub(crate) async fn keep(
             biased;
             changed = status.changed() => changed?,
             cancelled = context.cancelled() => {
-                // Who publishes the status is being stopped too, perhaps before it has seen the last transition.
-                let last = sources.now();
-                if written != Some((last.state, last.phase)) {
-                    write(&context, &file, last).await;
-                }
+                // Roles, contact and conditions may be others than at the last transition, and nobody can ask a node that is stopped for
+                // them. What was published is the node before its parts stopped; but who publishes is being stopped, too, perhaps
+                // before it has seen the last transition.
+                let (published, now) = (status.borrow().clone(), sources.now());
+                let is_same = (published.state, published.phase) == (now.state, now.phase);
+                write(&context, &file, if is_same { published } else { now }).await;
                 return Err(cancelled.into());
             }
         }

@@ -17,11 +17,14 @@ mod core_files;
 mod descriptors;
 mod farewell;
 mod files;
+mod keeping;
 mod last_state;
 #[cfg(test)]
 mod loopback;
+mod machine;
 mod management;
 mod measures;
+mod memory;
 mod metrics;
 mod options;
 mod owner;
@@ -35,8 +38,10 @@ mod run_error;
 mod service_manager;
 mod serving;
 mod status;
+mod update;
 
 pub use files::FilesOnDisk;
+pub use machine::{is_machine, run_machine};
 pub use options::{LogFormat, Options};
 pub use run::run;
 pub use run_error::RunError;

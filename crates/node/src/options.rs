@@ -18,6 +18,10 @@ pub struct Options {
     pub etcd: Option<PathBuf>,
     /// Run etcd whatever its version.
     pub etcd_unsafe_version: bool,
+    /// Device or partition for the data; absent means a directory below the root.
+    pub data_device: Option<PathBuf>,
+    /// The program that speaks to the TPM; absent means the one beside this program, or the first in `PATH`.
+    pub tpm_helper: Option<PathBuf>,
     /// Where other nodes are, beside what the node itself knows.
     pub peers: Vec<Peer>,
     /// Form of the log on standard error.

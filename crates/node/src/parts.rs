@@ -8,16 +8,21 @@ use polis_condition::Conditions;
 use polis_consensus::EtcdBinary;
 use polis_control::{Peer, Status};
 use polis_logtree::LogTree;
-use polis_manager::{EtcdProvider, Manager, ParameterSource, RpcAccess, Settings, prepare_ephemeral, prepare_lasting};
+use polis_machine::Machine;
+use polis_manager::{
+    EtcdProvider, InCluster, Manager, ParameterSource, RpcAccess, Settings, prepare_ephemeral, prepare_lasting,
+};
 use polis_network::{AddressSource, Network};
 use polis_proto::version::spec::Version;
 use polis_proto::version::spec::version::Release;
 use polis_roleserve::{Announce, ControlPlane, ControlPlaneSettings, Identity, RoleServe};
 use polis_rpc::{METRICS_PORT, NODE_MANAGEMENT_PORT, ServerIdentity, ServerSettings, serve, serve_pages};
-use polis_storage::{DataPartition as _, Disk, Layout, PlainData, RootDirectory};
+use polis_storage::{Layout, RootDirectory};
 use polis_supervisor::{Context, RunnableResult};
+use polis_update::SelectedEntry;
 use tokio::sync::watch;
 
+use crate::keeping::Keeping;
 use crate::management::Management;
 use crate::measures::Measures;
 use crate::metrics::{Deaths, page};
@@ -26,7 +31,8 @@ use crate::power::Power;
 use crate::service_manager::ServiceManager;
 use crate::serving::{Port, limits, serve_at};
 use crate::status::Sources;
-use crate::{condition_log, control, farewell, last_state};
+use crate::update::{MachineOrders, MachineSlots, keep_trial};
+use crate::{condition_log, control, farewell, last_state, memory};
 
 /// The device that a machine with a TPM 2.0 has (Linux: the resource manager's device of the first TPM).
 const TPM_DEVICE: &str = "/dev/tpmrm0";
@@ -42,6 +48,7 @@ const METRICS: Port =
 
 /// What parts are built from, beside the root.
 pub(crate) struct Given<'a> {
+    pub(crate) keeping: Keeping,
     pub(crate) etcd: EtcdBinary,
     pub(crate) parameters: ParameterSource,
     pub(crate) address: Option<IpAddr>,
@@ -50,6 +57,9 @@ pub(crate) struct Given<'a> {
     pub(crate) log_tree: LogTree,
     pub(crate) deaths: Deaths,
     pub(crate) service_manager: ServiceManager,
+    pub(crate) memory: memory::Protection,
+    /// The machine, if this node has one to itself.
+    pub(crate) machine: Option<Machine>,
 }
 
 /// The parts of a node, connected.
@@ -68,30 +78,53 @@ pub(crate) struct Parts {
     deaths: Deaths,
     pub(crate) power: Power,
     service_manager: ServiceManager,
+    memory: memory::Protection,
+    machine: Option<Machine>,
+    /// The boot slots of the machine, if this node has one to itself.
+    slots: Option<MachineSlots>,
 }
 
 impl Parts {
     pub(crate) fn build(root: &RootDirectory, given: Given<'_>) -> Self {
-        let Given { etcd, parameters, address, peers, conditions, log_tree, deaths, service_manager } = given;
-        let disk: Arc<dyn Disk> = root.disk();
-        let network = Network::new(address.map_or(AddressSource::DefaultRoute, AddressSource::Fixed));
+        let Given {
+            keeping,
+            etcd,
+            parameters,
+            address,
+            peers,
+            conditions,
+            log_tree,
+            deaths,
+            service_manager,
+            memory,
+            machine,
+        } = given;
+        let Keeping { disk, backends, seals } = keeping;
+        let network = Network::new(match (address, &machine) {
+            (Some(address), _) => AddressSource::Fixed(address),
+            (None, None) => AddressSource::DefaultRoute,
+            (None, Some(_)) => AddressSource::Machine(crate::machine::network(
+                &parameters,
+                &Layout::new(Arc::clone(&disk)),
+                &conditions,
+            )),
+        });
         let address = network.address();
-        let data = PlainData::new(Arc::clone(&disk));
-        let storage = data.describe();
         let tpm_present = Path::new(TPM_DEVICE).exists();
+        let peers = KnownPeers::new(Arc::clone(&disk), peers);
         let settings = ControlPlaneSettings { etcd, disk: Arc::clone(&disk), address: address.clone() };
         let control_plane = ControlPlane::new(settings);
         let access = RpcAccess::new();
         let settings = Settings {
             disk: Arc::clone(&disk),
-            data: Arc::new(data),
+            backends,
+            seals,
             address: address.clone(),
+            peers: peers.watch(),
             parameters,
             access: Arc::new(access.clone()),
-            tpm_present,
         };
         let manager = Manager::new(settings, EtcdProvider::new(control_plane.clone()));
-        let peers = KnownPeers::new(Arc::clone(&disk), peers);
         let role_serve = RoleServe::new(polis_roleserve::Settings {
             identity: manager.identity(),
             disk: Arc::clone(&disk),
@@ -101,7 +134,11 @@ impl Parts {
             peers: peers.watch(),
             announce: Announce::WhereOthersAre,
         });
-        access.follow(role_serve.contact());
+        access.follow(InCluster {
+            contact: role_serve.contact(),
+            clients: role_serve.clients(),
+            members: role_serve.members(),
+        });
         let sources = Sources {
             manager: manager.clone(),
             address,
@@ -110,10 +147,13 @@ impl Parts {
             roles: role_serve.roles(),
             contact: role_serve.contact(),
             members: role_serve.members(),
-            storage,
             tpm_present,
         };
         let status = watch::Sender::new(sources.now());
+        let slots = machine.as_ref().map(|machine| {
+            let selected = SelectedEntry::of_this_machine();
+            MachineSlots::new(Arc::clone(&disk), machine.esp().clone(), selected, sources.conditions.clone())
+        });
         Self {
             root: root.path().to_owned(),
             layout: Layout::new(disk),
@@ -128,6 +168,9 @@ impl Parts {
             deaths,
             power: Power::default(),
             service_manager,
+            memory,
+            machine,
+            slots,
         }
     }
 
@@ -157,6 +200,16 @@ impl Parts {
         };
         context.run("control", move |context| control::serve(context, root.clone(), handlers.clone()))?;
         context.run("conditions", condition_log::keep)?;
+        if let Some(machine) = &self.machine {
+            let data = layout.data.directory.full_path();
+            crate::machine::start(&context, machine, &network, &sources, watched.clone(), &data)?;
+        }
+        if let Some(slots) = self.slots.clone() {
+            let watched = watched.clone();
+            context.run("boot-slots", move |context| keep_trial(context, slots.clone(), watched.clone()))?;
+        }
+        let memory = self.memory;
+        context.run("memory", move |context| memory::keep_watch(context, memory))?;
         context.run("network", network.runnable())?;
         context.run("service-manager", {
             let (service_manager, watched) = (self.service_manager.clone(), watched.clone());
@@ -182,6 +235,7 @@ impl Parts {
             let parts = self.clone();
             move |context| parts.clone().serve_metrics(context, measures.clone())
         })?;
+        context.run("keys", manager.key_keeper())?;
         context.run("manager", manager.runnable())?;
         context.healthy();
         Err(context.cancelled().await.into())
@@ -193,7 +247,9 @@ impl Parts {
         let settings = self.server_settings(&context, "node management").await?;
         let sources = self.sources.clone();
         let status = Arc::new(move || sources.now());
-        let management = Management { log_tree: self.log_tree, status, power: self.power };
+        let machine = self.slots.map(|slots| Arc::new(slots) as Arc<dyn MachineOrders>);
+        let management =
+            Management { log_tree: self.log_tree, status, power: self.power, keys: Arc::new(self.manager), machine };
         let routes = management.routes(&context);
         serve_at(&context, self.sources.address, MANAGEMENT, |listener| {
             serve(context.clone(), listener, settings.clone(), routes.clone())

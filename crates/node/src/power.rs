@@ -7,8 +7,12 @@ use tokio::sync::watch;
 pub(crate) enum End {
     /// It ends, and is not started again by itself.
     Stop,
-    /// The same program starts again in its place.
+    /// The same program starts again in its place; a machine starts again.
     Restart,
+    /// A machine starts again and stops in the menu of its firmware.
+    FirmwareMenu,
+    /// A machine goes over to the kernel that was loaded for it.
+    LoadedKernel,
 }
 
 /// Where an end is asked for. Clones are the same. The first wish counts.

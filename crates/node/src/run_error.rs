@@ -39,9 +39,9 @@ impl RunError {
     pub const fn is_missing_prerequisite(&self) -> bool {
         match self {
             Self::Etcd(EtcdBinaryError::Missing { .. }) => true,
+            Self::Refused(failure) => failure.is_missing_prerequisite(),
             Self::Root(_)
             | Self::Etcd(_)
-            | Self::Refused(_)
             | Self::Runtime(_)
             | Self::Signals(_)
             | Self::Restart(_)

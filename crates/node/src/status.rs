@@ -7,14 +7,15 @@ use jiff::Timestamp;
 use polis_condition::Conditions;
 use polis_consensus::{Consensus, Status as MemberStatus};
 use polis_control::{
-    ColdStart, ConsensusMember, ConsensusStatus, Contact, EnrolmentPhase, Epoch, NodeState, Status, StorageStatus,
+    ColdStart, ColdStartMode, ConsensusMember, ConsensusStatus, Contact, EnrolmentPhase, Epoch, NodeState, Status,
+    StorageStatus,
 };
 use polis_curator::SignedMemberList;
-use polis_manager::{EtcdProvider, Manager, Progress, State};
+use polis_manager::{ColdStart as Opens, EtcdProvider, Manager, Progress, State};
 use polis_roleserve::Contact as LeaderContact;
 use polis_storage::LocalRoles;
 use polis_storage::data::Description;
-use polis_storage::journal::{Phase, StorageSecurity};
+use polis_storage::journal::{Phase, SealKind, StorageSecurity};
 use polis_supervisor::{Context, RunnableResult, with_causes};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -29,7 +30,6 @@ pub(crate) struct Sources {
     pub(crate) roles: watch::Receiver<Option<LocalRoles>>,
     pub(crate) contact: watch::Receiver<LeaderContact>,
     pub(crate) members: watch::Receiver<Option<Arc<SignedMemberList>>>,
-    pub(crate) storage: Description,
     pub(crate) tpm_present: bool,
 }
 
@@ -89,6 +89,8 @@ impl Sources {
         let manager = self.manager.watch();
         let progress = manager.borrow();
         let belongs = progress.identity.is_some();
+        // A node that waits for its key says so already.
+        let belongs_or_locked = belongs || progress.phase == Some(Phase::Enrolled);
         Status {
             state: state(progress.state),
             reason: progress.failure.as_deref().map(|failure| with_causes(failure)),
@@ -97,12 +99,13 @@ impl Sources {
             phase: phase(progress.phase.as_ref()),
             address: address.map(|address| address.to_string()),
             roles: self.roles(&progress),
-            cold_start: belongs.then(|| ColdStart {
+            cold_start: belongs_or_locked.then(|| ColdStart {
+                mode: progress.cold_start.map(cold_start_mode),
                 epoch: epoch.map(|epoch| Epoch { incarnation: epoch.incarnation, epoch: epoch.epoch }),
             }),
             contact: belongs.then(|| contact_status(&contact, Instant::now(), Timestamp::now())),
             consensus: member.as_ref().map(consensus),
-            storage: Some(self.storage()),
+            storage: progress.data.map(|data| self.storage(data, progress.seal)),
             conditions: self.conditions.snapshot(),
             running: true,
         }
@@ -114,14 +117,18 @@ impl Sources {
         followed.or_else(|| progress.node.as_deref().map(|node| node.roles)).map(roles).unwrap_or_default()
     }
 
-    fn storage(&self) -> StorageStatus {
-        let security = match self.storage.storage_security {
+    fn storage(&self, data: Description, seal: Option<SealKind>) -> StorageStatus {
+        let security = match data.storage_security {
             StorageSecurity::Insecure => "insecure",
             StorageSecurity::Encrypted => "encrypted",
             StorageSecurity::AuthenticatedEncrypted => "authenticated",
         };
-        let tpm = if self.tpm_present { "present_but_unused" } else { "not_present" };
-        StorageStatus { security: security.into(), backend: self.storage.backend.into(), tpm: tpm.into() }
+        let tpm = match (seal, self.tpm_present) {
+            (Some(SealKind::Tpm), _) => "present_and_used",
+            (Some(SealKind::Plain) | None, true) => "present_but_unused",
+            (Some(SealKind::Plain) | None, false) => "not_present",
+        };
+        StorageStatus { security: security.into(), backend: data.backend.into(), tpm: tpm.into() }
     }
 }
 
@@ -144,6 +151,13 @@ fn contact_status(contact: &LeaderContact, now: Instant, clock: Timestamp) -> Co
         last_heartbeat: contact.silent_for(now).and_then(|silent| clock.checked_sub(silent).ok()),
         leader: contact.leader,
         last_failure: contact.last_failure.clone(),
+    }
+}
+
+const fn cold_start_mode(opens: Opens) -> ColdStartMode {
+    match opens {
+        Opens::Local => ColdStartMode::Local,
+        Opens::Cluster => ColdStartMode::Cluster,
     }
 }
 

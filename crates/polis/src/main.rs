@@ -8,8 +8,16 @@
 use std::process::ExitCode;
 
 use polis_cli::{Exit, Invocation, LogFormat, NodeRunOptions};
+use polis_sys::WipingAllocator;
+
+/// Messages with keys in them go through libraries that do not wipe their buffers: the allocator does it for all of them.
+#[global_allocator]
+static ALLOCATOR: WipingAllocator = WipingAllocator::new();
 
 fn main() -> ExitCode {
+    if polis_node::is_machine() {
+        polis_node::run_machine();
+    }
     match Invocation::parse() {
         Invocation::RunNode(options) => match polis_node::run(node_options(options)) {
             Ok(()) => ExitCode::SUCCESS,
@@ -23,10 +31,11 @@ fn main() -> ExitCode {
 }
 
 fn node_options(options: NodeRunOptions) -> polis_node::Options {
-    let NodeRunOptions { root, parameters, address, etcd, etcd_unsafe_version, peers, log } = options;
+    let NodeRunOptions { root, parameters, address, etcd, etcd_unsafe_version, data_device, tpm_helper, peers, log } =
+        options;
     let log = match log {
         LogFormat::Console => polis_node::LogFormat::Console,
         LogFormat::Json => polis_node::LogFormat::Json,
     };
-    polis_node::Options { root, parameters, address, etcd, etcd_unsafe_version, peers, log }
+    polis_node::Options { root, parameters, address, etcd, etcd_unsafe_version, data_device, tpm_helper, peers, log }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
 
 use super::OutputFormat;
 use crate::{address, duration};
@@ -97,9 +98,9 @@ pub(crate) struct DevUpArguments {
     /// Address of node 1; node N has the one that is N - 1 higher. Without it 127.0.0.2
     #[arg(long, value_name = "IP", value_parser = address::parse)]
     pub(crate) base_address: Option<IpAddr>,
-    /// Protection of the nodes' data
-    #[arg(long, value_enum, value_name = "POLICY", default_value_t)]
-    pub(crate) storage_security: StorageSecurityOfDev,
+    /// Protection of the nodes' data; without it insecure, or as the cluster has it
+    #[arg(long, value_enum, value_name = "POLICY")]
+    pub(crate) storage_security: Option<StorageSecurityOfDev>,
     /// The etcd binary; without it the one in PATH. It is remembered for later starts
     #[arg(long, value_name = "PATH")]
     pub(crate) etcd: Option<PathBuf>,
@@ -123,12 +124,13 @@ pub(crate) struct DevAddArguments {
     pub(crate) output: OutputFormat,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum StorageSecurityOfDev {
     /// Data lie on the disk as they are
     #[default]
     Insecure,
-    /// Encrypted and authenticated; not in this build
+    /// Encrypted and authenticated, with gocryptfs
     Authenticated,
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use polis_update::ImageReference;
 
 use super::{ConnectionArguments, OutputFormat};
 use crate::duration;
@@ -258,7 +259,80 @@ pub(crate) struct MetricsArguments {
     pub(crate) connection: ConnectionArguments,
 }
 
-/// Arguments of `reboot` and `poweroff`.
+/// Arguments of `rekey` and `reseal`.
+#[derive(Debug, Args)]
+pub(crate) struct KeyArguments {
+    #[arg(value_name = "ID", help = ID_HELP)]
+    pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) connection: ConnectionArguments,
+}
+
+/// Arguments of `reboot`.
+#[derive(Debug, Args)]
+pub(crate) struct RebootArguments {
+    #[command(flatten)]
+    pub(crate) node: PowerArguments,
+    /// Start the image that the machine had before; it is tried once, as an update is
+    #[arg(long)]
+    pub(crate) rollback: bool,
+    /// Stop in the menu of the firmware, where somebody has to go on
+    #[arg(long, conflicts_with_all = ["rollback", "kexec"])]
+    pub(crate) firmware: bool,
+    /// Go straight into the next kernel, without the firmware, where the machine can do that
+    #[arg(long)]
+    pub(crate) kexec: bool,
+}
+
+/// When an image that was installed is started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ActivationMode {
+    /// Restart the machine
+    #[default]
+    Reboot,
+    /// Go straight into the new kernel, without the firmware, where the machine can do that
+    Kexec,
+    /// Only install it: it is tried at the next restart
+    None,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    about = "Bring another image onto nodes that are machines",
+    long_about = "Bring another image onto nodes that are machines, one after the other.\n\n\
+        Each node fetches and installs the image beside its work and is then restarted, if the cluster can do without it at that \
+        moment: never more than --max-unavailable nodes are down, the members that stay are a quorum, and the leader is the last. A \
+        node that does not come back healthy with the image ends the update; a machine goes back by itself to the image before when \
+        the new one does not prove itself. The command can be repeated: nodes that run the image already are left alone. It exits \
+        with 3 when going on would endanger the cluster.",
+    after_help = "Examples:\n  \
+        polis node update all --image-ref registry.example/polis@sha256:...\n  \
+        polis node update metropolis-5c1f --image-ref http://192.0.2.7:8080/polis@sha256:... --activation-mode none"
+)]
+pub(crate) struct UpdateNodesArguments {
+    /// Ids of nodes, or the first digits of them; or `all`
+    #[arg(value_name = "ID", required = true)]
+    pub(crate) ids: Vec<String>,
+    /// The image: [http://|https://]HOST[:PORT]/REPOSITORY[:TAG]@sha256:DIGEST, as `polis image artifact` shows it
+    #[arg(long, value_name = "REF")]
+    pub(crate) image_ref: ImageReference,
+    /// When the image is started
+    #[arg(long, value_enum, value_name = "MODE", default_value_t)]
+    pub(crate) activation_mode: ActivationMode,
+    /// Most nodes that may be down at the same time, those counted that are down already
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) max_unavailable: u16,
+    /// A node that is left alone; may be given several times
+    #[arg(long, value_name = "ID")]
+    pub(crate) exclude: Vec<String>,
+    /// Restart members although the cluster loses its quorum until they are back
+    #[arg(long)]
+    pub(crate) bypass_quorum: bool,
+    #[command(flatten)]
+    pub(crate) connection: ConnectionArguments,
+}
+
+/// Arguments of `poweroff`, and of `reboot` with others.
 #[derive(Debug, Args)]
 pub(crate) struct PowerArguments {
     #[arg(value_name = "ID", help = ID_HELP)]

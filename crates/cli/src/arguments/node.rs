@@ -8,8 +8,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use polis_control::{NodeState, Peer};
 
 use super::{
-    AddCommand, ApproveArguments, DecommissionArguments, DeleteArguments, FleetLogsArguments, ListArguments,
-    MetricsArguments, OutputFormat, PowerArguments, RemoveCommand, SetCommand,
+    AddCommand, ApproveArguments, DecommissionArguments, DeleteArguments, FleetLogsArguments, KeyArguments,
+    ListArguments, MetricsArguments, OutputFormat, PowerArguments, RebootArguments, RemoveCommand, SetCommand,
+    UpdateNodesArguments,
 };
 use crate::local::LocalCommand;
 use crate::{address, duration};
@@ -65,9 +66,10 @@ pub(crate) enum FleetCommand {
     #[command(
         long_about = "Restart a node. A node that is a daemon restarts itself, one that is a machine restarts the machine.\n\n\
             It is refused when the consensus members that stay and answer would not be a quorum (exit code 3).",
-        after_help = "Example:\n  polis node reboot metropolis-5c1f0d6e0d9b1b5a8f3e2d1c0b9a8877"
+        after_help = "Examples:\n  polis node reboot metropolis-5c1f0d6e0d9b1b5a8f3e2d1c0b9a8877\n  \
+            polis node reboot metropolis-5c1f --rollback"
     )]
-    Reboot(PowerArguments),
+    Reboot(RebootArguments),
     /// Stop a node
     #[command(
         long_about = "Stop a node. A node that is a daemon ends, one that is a machine is switched off; somebody has to \
@@ -76,6 +78,24 @@ pub(crate) enum FleetCommand {
         after_help = "Example:\n  polis node poweroff metropolis-5c1f0d6e0d9b1b5a8f3e2d1c0b9a8877"
     )]
     Poweroff(PowerArguments),
+    Update(UpdateNodesArguments),
+    /// Replace the cluster's half of the key of a node's encrypted data
+    #[command(
+        long_about = "Replace the cluster's half of the key of a node's encrypted data, while the node goes on.\n\n\
+            It returns when the old key opens nothing any more. Whatever is interrupted, some key that is known opens the data, and \
+            the node goes on with the change by itself. It does not encrypt the data anew: who has a copy of the disk and of the ESP \
+            from before can open that copy for ever.",
+        after_help = "Example:\n  polis node rekey metropolis-5c1f0d6e0d9b1b5a8f3e2d1c0b9a8877"
+    )]
+    Rekey(KeyArguments),
+    /// Bind the seal of a node's keys to the present state of its machine
+    #[command(
+        long_about = "Bind the seal of a node's keys to the present state of its machine.\n\n\
+            A TPM gives the keys out only in the boot state (Secure Boot and its keys) in which they were sealed. When that has \
+            changed on purpose and `polis node status` says that the seal would not open, this renews it.",
+        after_help = "Example:\n  polis node reseal metropolis-5c1f0d6e0d9b1b5a8f3e2d1c0b9a8877"
+    )]
+    Reseal(KeyArguments),
 }
 
 /// Options of `polis node run`.
@@ -107,6 +127,12 @@ pub struct NodeRunOptions {
     /// Accept a version of etcd that Polis was not tested with
     #[arg(long)]
     pub etcd_unsafe_version: bool,
+    /// Device or partition to keep the data on, which belongs to the node alone; without it they are kept below the root
+    #[arg(long, value_name = "DEV")]
+    pub data_device: Option<PathBuf>,
+    /// The program that speaks to the TPM; without it polis-tpm beside this program, or in PATH
+    #[arg(long, value_name = "PATH")]
+    pub tpm_helper: Option<PathBuf>,
     /// Where another node is, for when all have moved at once; may be given several times
     #[arg(long = "peer", value_name = "ID=ADDR")]
     pub peers: Vec<Peer>,

@@ -25,6 +25,9 @@ pub(crate) struct StatusDocument {
     pub(crate) queue: Vec<QueuedDocument>,
     pub(crate) decommissioning: Vec<DecommissionDocument>,
     pub(crate) alarms: Vec<String>,
+    /// Processes that show themselves with the key of a node that another process is, and are refused.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) other_processes: Vec<OtherProcessDocument>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -77,8 +80,20 @@ pub(crate) struct DecommissionDocument {
     pub(crate) phase: String,
 }
 
+/// A second process that shows itself as a node.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct OtherProcessDocument {
+    pub(crate) node_id: String,
+    /// Where it is, as the leader sees it.
+    pub(crate) address: String,
+}
+
 impl From<GetStatusResponse> for StatusDocument {
     fn from(status: GetStatusResponse) -> Self {
+        let other_processes = status.heartbeats.iter().filter(|node| !node.other_process.is_empty());
+        let other_processes = other_processes
+            .map(|node| OtherProcessDocument { node_id: node.node_id.clone(), address: node.other_process.clone() });
+        let other_processes = other_processes.collect();
         let decommissioning = status.heartbeats.iter().filter(|node| node.decommission != 0);
         Self {
             cluster_id: status.cluster_id,
@@ -114,6 +129,7 @@ impl From<GetStatusResponse> for StatusDocument {
                 })
                 .collect(),
             alarms: status.alarms,
+            other_processes,
         }
     }
 }
@@ -153,18 +169,27 @@ impl StatusDocument {
 
     /// How far the quorum is from being lost, in a sentence without a full stop.
     pub(crate) fn quorum_text(&self) -> String {
+        format!("{}: {}", self.answers_text(), self.consequence_text())
+    }
+
+    /// How many answer and how many must: the first part of that sentence.
+    pub(crate) fn answers_text(&self) -> String {
         let (voters, reachable) = (self.voters().count(), self.reachable());
-        let answer = if voters == 1 && reachable == 1 {
+        if voters == 1 && reachable == 1 {
             "the only member with a vote answers".to_owned()
         } else {
             format!("{reachable} of {} with a vote answer, {} must", count(voters, "member"), self.quorum)
-        };
+        }
+    }
+
+    /// What that means: the second part.
+    pub(crate) fn consequence_text(&self) -> String {
         match self.margin {
-            ..0 => format!("{answer}: the quorum is lost, nothing can be changed"),
-            0 if voters == 1 => format!("{answer}: nothing can be changed while it is away"),
-            0 => format!("{answer}: one more failure stops all changes"),
-            1 => format!("{answer}: one more may fail"),
-            more => format!("{answer}: {more} more may fail"),
+            ..0 => "the quorum is lost, nothing can be changed".to_owned(),
+            0 if self.voters().count() == 1 => "nothing can be changed while it is away".to_owned(),
+            0 => "one more failure stops all changes".to_owned(),
+            1 => "one more may fail".to_owned(),
+            more => format!("{more} more may fail"),
         }
     }
 
@@ -341,14 +366,20 @@ metropolis-cccccccccccccccccccccccccccccccc  cf      yes   follows  no       -
             leader_node_id: "l".into(),
             quorum: 1,
             heartbeats: vec![
-                wire_status::NodeHeartbeat { node_id: "x".into(), age: None, decommission: 0 },
-                wire_status::NodeHeartbeat { node_id: "y".into(), age: None, decommission: 2 },
+                wire_status::NodeHeartbeat { node_id: "x".into(), ..Default::default() },
+                wire_status::NodeHeartbeat { node_id: "y".into(), decommission: 2, ..Default::default() },
+                wire_status::NodeHeartbeat {
+                    node_id: "z".into(),
+                    other_process: "192.0.2.1".into(),
+                    ..Default::default()
+                },
             ],
             members: vec![wire_status::Member { member_id: "1".into(), ..Default::default() }],
             ..GetStatusResponse::default()
         };
         let json = serde_json::to_value(StatusDocument::from(wire)).unwrap();
         assert_eq!(json["decommissioning"], serde_json::json!([{"node_id": "y", "phase": "CLEANING_UP"}]));
+        assert_eq!(json["other_processes"], serde_json::json!([{"node_id": "z", "address": "192.0.2.1"}]));
         assert_eq!(json["members"][0]["member_id"], "1");
         assert!(json["members"][0].get("node_id").is_none() && json.get("epoch").is_none());
     }

@@ -2,9 +2,10 @@
 //!
 //! Each stage looks at what is there and does what is missing, so it does not matter where an earlier attempt ended:
 //!
-//! 0. Nodes that the cluster has let go are forgotten.
+//! 0. Nodes that the cluster has let go are forgotten: those that know it, and those that were down then, if there is a leader
+//!    to be asked.
 //! 1. The nodes that were started before are started, all at once: without most of them there is no quorum. Of a new cluster
-//!    that is node 1, which creates it.
+//!    that is node 1, which creates it. One that learns only now that it was let go is forgotten, too.
 //! 2. The cluster is owned.
 //! 3. The other nodes get parameters and are started, all at once; each is approved when it asks.
 //! 4. Nodes that are no consensus members become members.
@@ -35,6 +36,12 @@ use crate::view::Progress;
 /// Pause between two looks at the cluster. Approving, learning and the first heartbeat take some tens of milliseconds each.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// Longest time for asking which nodes the cluster has. When nobody leads, a node that was let go is told so when it starts.
+const LEADER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Longest time that a node that has failed takes to end.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Longest time that a node has to answer on its control socket.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -52,21 +59,39 @@ pub(super) fn run(
 ) -> Result<(), Failure> {
     let stages = Stages { directory, etcd, timeout, progress };
     let nodes = stages.nodes(record)?;
-    // Node 1 holds the parameters of the cluster's founder, so nobody can take its place.
-    for node in nodes.iter().filter(|node| node.number > 1 && !node.is_running(record) && node.is_removed()) {
+    stages.forget_let_go(record, &nodes)?;
+    let (begun, mut new): (Vec<Node<'_>>, Vec<Node<'_>>) = nodes.into_iter().partition(Node::has_begun);
+    for node in stages.bring_up(record, &begun)? {
         node.forget(progress)?;
+        new.push(node);
     }
-    let (begun, new): (Vec<Node<'_>>, Vec<Node<'_>>) = nodes.into_iter().partition(Node::has_begun);
-    stages.bring_up(record, &begun)?;
     stages.own(record)?;
     if !new.is_empty() {
         stages.prepare(record, &new)?;
-        stages.bring_up(record, &new)?;
+        if let Some(node) = stages.bring_up(record, &new)?.first() {
+            return Err(Failure::failed(format!(
+                "node {} was let go by the cluster before it was a part of it",
+                node.number
+            ))
+            .hint(format!("a new one takes its place with: polis dev up{}", directory.option())));
+        }
     }
     runtime()?.block_on(Operator::run_here(&stages.connection(record)?, "dev up", async |operator| {
         stages.make_members(operator, record).await?;
         stages.hear_of_all(operator, record).await
     }))
+}
+
+/// The nodes that no run has made nodes of the cluster yet.
+pub(super) fn unfinished(directory: &Directory, record: &Record) -> Result<Vec<u32>, Failure> {
+    let mut unfinished = Vec::new();
+    for number in record.numbers() {
+        let node = Node { directory, number, address: address_of(record, number)? };
+        if !node.has_begun() || node.enrolled_as().is_none() && !node.is_removed() {
+            unfinished.push(number);
+        }
+    }
+    Ok(unfinished)
 }
 
 struct Stages<'a> {
@@ -86,26 +111,62 @@ impl<'a> Stages<'a> {
         access::connection(self.directory, record, self.timeout)
     }
 
-    /// Starts these nodes and waits until all are Running; those that ask for admission get it.
-    fn bring_up(&self, record: &mut Record, nodes: &[Node<'_>]) -> Result<(), Failure> {
-        let mut subjects: Vec<Subject<'_>> = Vec::new();
+    /// Forgets nodes that do not run and that the cluster has let go.
+    fn forget_let_go(&self, record: &Record, nodes: &[Node<'_>]) -> Result<(), Failure> {
+        // Until the cluster is owned there is none that could let go.
+        if !self.directory.is_owned() {
+            return Ok(());
+        }
+        let (running, away): (Vec<&Node<'_>>, Vec<&Node<'_>>) = nodes.iter().partition(|node| node.is_running(record));
+        let (removed, away): (Vec<&Node<'_>>, Vec<&Node<'_>>) = away.into_iter().partition(|node| node.is_removed());
+        removed.into_iter().try_for_each(|node| node.forget(self.progress))?;
+        let away: Vec<(&Node<'_>, String)> =
+            away.into_iter().filter_map(|node| Some((node, node.enrolled_as()?))).collect();
+        if away.is_empty() || running.is_empty() {
+            return Ok(());
+        }
+        let connection = access::connection(self.directory, record, self.timeout.min(LEADER_TIMEOUT))?;
+        let known = Operator::run(&connection, "dev up", async |operator| Ok(fleet::get_nodes(operator, "").await?));
+        let Ok(known) = known else { return Ok(()) };
+        let mut deleted = away.into_iter().filter(|(_, id)| known.iter().all(|node| node.node_id != *id));
+        deleted.try_for_each(|(node, _)| node.forget(self.progress))
+    }
+
+    /// Starts these nodes and waits until all are Running; those that ask for admission get it. Returns those that were told that
+    /// the cluster has let them go, and have ended.
+    fn bring_up<'n>(&self, record: &mut Record, nodes: &[Node<'n>]) -> Result<Vec<Node<'n>>, Failure> {
+        let mut subjects: Vec<(Node<'n>, Subject<'_>)> = Vec::new();
         for node in nodes {
-            subjects.push(node.launch(record, self.etcd, self.progress)?);
+            subjects.push((*node, node.launch(record, self.etcd, self.progress)?));
         }
         let alone = subjects.len() == 1;
-        let running = try_join_all(
-            subjects.into_iter().map(|subject| follow::until_running(subject, self.timeout, alone, self.progress)),
-        );
-        runtime()?.block_on(async {
+        let running = try_join_all(subjects.into_iter().map(|(node, subject)| self.follow(node, subject, alone)));
+        let let_go = runtime()?.block_on(async {
             if !self.directory.is_owned() {
-                return running.await.map(|_| ());
+                return running.await;
             }
             tokio::select! {
-                result = running => result.map(|_| ()),
+                result = running => result,
                 // It ends only when it could not begin; what the nodes say about that is of more use.
                 error = self.approve_all(record) => Err(error),
             }
-        })
+        })?;
+        Ok(let_go.into_iter().flatten().collect())
+    }
+
+    /// Waits until the node is Running; returns it when the cluster has let it go instead and it has ended.
+    async fn follow<'n>(&self, node: Node<'n>, subject: Subject<'_>, alone: bool) -> Result<Option<Node<'n>>, Failure> {
+        let process = subject.identity.clone();
+        let Err(error) = follow::until_running(subject, self.timeout, alone, self.progress).await else {
+            return Ok(None);
+        };
+        let deadline = Instant::now() + END_TIMEOUT;
+        while error.has_failed && process.is_running() && Instant::now() < deadline {
+            sleep(PAUSE).await;
+        }
+        // What it has written down last is there once it has ended.
+        let was_let_go = error.has_failed && !process.is_running() && node.is_removed() && self.directory.is_owned();
+        if was_let_go { Ok(Some(node)) } else { Err(error.into()) }
     }
 
     fn own(&self, record: &Record) -> Result<(), Failure> {

@@ -45,6 +45,26 @@ pub(super) struct Subject<'a> {
     pub(super) before: LastStateSeen,
 }
 
+/// Why a node is not Running.
+#[derive(Debug)]
+pub(super) struct NotRunning {
+    failure: Failure,
+    /// It has failed, and its process has ended or is about to.
+    pub(super) has_failed: bool,
+}
+
+impl From<Failure> for NotRunning {
+    fn from(failure: Failure) -> Self {
+        Self { failure, has_failed: false }
+    }
+}
+
+impl From<NotRunning> for Failure {
+    fn from(error: NotRunning) -> Self {
+        error.failure
+    }
+}
+
 /// Shows every state and every condition of the node as they come, until it is Running. With `alone`, a line on the terminal
 /// shows meanwhile what is being waited for; several that are watched at the same time would take it from each other.
 ///
@@ -56,7 +76,8 @@ pub(super) async fn until_running(
     timeout: Duration,
     alone: bool,
     progress: &Progress,
-) -> Result<Status, Failure> {
+) -> Result<Status, NotRunning> {
+    let has_failed = |failure| NotRunning { failure, has_failed: true };
     let root = subject.directory.node_root(subject.number);
     let begin = Instant::now();
     let deadline = begin + timeout;
@@ -69,7 +90,9 @@ pub(super) async fn until_running(
                         shown.show(&status, progress);
                         match status.state {
                             NodeState::Running => return Ok(status),
-                            NodeState::Failed => return Err(failed(&subject, status.reason.as_deref(), None)),
+                            NodeState::Failed => {
+                                return Err(has_failed(failed(&subject, status.reason.as_deref(), None)));
+                            }
                             NodeState::New
                             | NodeState::CreatingCluster
                             | NodeState::Registering
@@ -78,14 +101,14 @@ pub(super) async fn until_running(
                     }
                     // The time is up, or the node went away.
                     None | Some(Err(ClientError::Broken { .. })) => break,
-                    Some(Err(error)) => return Err(Failure::of(&error)),
+                    Some(Err(error)) => return Err(Failure::of(&error).into()),
                 }
             },
             Err(ClientError::NotRunning { .. }) => {
                 shown.wait(progress);
                 tokio::time::sleep(PAUSE).await;
             }
-            Err(error) => return Err(Failure::of(&error)),
+            Err(error) => return Err(Failure::of(&error).into()),
         }
         // In this order: what has ended by the first look has its exit status ready for the second.
         let is_running = subject.identity.is_running();
@@ -99,10 +122,10 @@ pub(super) async fn until_running(
                 Ok(Some(last)) if LastStateSeen::now(&root) != subject.before => last.reason,
                 Ok(_) | Err(_) => None,
             };
-            return Err(failed(&subject, reason.as_deref(), Some(ended)));
+            return Err(has_failed(failed(&subject, reason.as_deref(), Some(ended))));
         }
     }
-    Err(shown.timed_out(&subject, timeout))
+    Err(shown.timed_out(&subject, timeout).into())
 }
 
 /// Waits until the node answers, whatever it answers.

@@ -15,6 +15,9 @@ use super::process::ProcessIdentity;
 use crate::arguments::DevLaunchArguments;
 use crate::failure::Failure;
 
+/// The command that waits.
+const WAITS: [&str; 2] = ["dev", "launch"];
+
 /// What the parent sends once the process is recorded.
 const GO: &[u8] = b"go\n";
 
@@ -30,6 +33,13 @@ pub(super) fn run(arguments: &DevLaunchArguments) -> Result<ExitCode, Failure> {
     }
     let binary = std::env::current_exe().map_err(|error| failed(&error))?;
     Err(failed(&Command::new(binary).args(&arguments.arguments).stdin(Stdio::null()).exec()))
+}
+
+/// Whether the process, if it is there, is one that waits to become a node. When this is asked under the lock of the cluster's
+/// directory, nobody will let it go on any more.
+pub(super) fn is_waiting(process: &ProcessIdentity) -> bool {
+    let line = std::fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
+    line.split(|byte| *byte == 0).skip(1).take(2).eq(WAITS.map(str::as_bytes))
 }
 
 /// A process that waits to become a node.
@@ -52,7 +62,8 @@ impl Waiting {
     )]
     pub(super) fn start(binary: &Path, arguments: &[std::ffi::OsString], log: &File) -> io::Result<Self> {
         let child = Command::new(binary)
-            .args(["dev", "launch", "--"])
+            .args(WAITS)
+            .arg("--")
             .args(arguments)
             .current_dir("/")
             .stdin(Stdio::piped())

@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::fleet::get_nodes;
 use crate::node_status::{ask, read_last_state, runtime};
 use crate::operator::Operator;
-use crate::view::{Paint, Table, print, print_value, state_text};
+use crate::view::{Paint, Progress, Table, print, print_value, state_text};
 use crate::{endpoint, shell};
 
 /// Longest time that a node has to answer. A node that takes longer is shown with the last state that it wrote down.
@@ -66,6 +66,12 @@ pub(super) fn environment(arguments: &DevDirectory) -> Result<ExitCode, Failure>
     ];
     let lines = exports.map(|(name, value)| format!("export {name}={}\n", shell::quote(&value)));
     print(&lines.concat())?;
+    // Not on the standard output, which a shell reads.
+    Progress::start().line(&format!(
+        "with these, polis acts on the cluster at {}, and `polis owner` on its owner key; back to your own: \
+         unset POLIS_DEV_DIR POLIS_CONFIG POLIS_ENDPOINTS POLIS_ROOT",
+        directory.path().display()
+    ));
     Ok(ExitCode::SUCCESS)
 }
 

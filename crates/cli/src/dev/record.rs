@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::process::ProcessIdentity;
+use crate::arguments::StorageSecurityOfDev;
 use crate::atomic_file::{self, Existing};
 use crate::bounded_file;
 
@@ -30,6 +31,9 @@ pub(super) struct Record {
     pub(super) base_address: IpAddr,
     /// Absolute path of the etcd binary that the nodes were last started with.
     pub(super) etcd: PathBuf,
+    /// How the nodes protect their data.
+    #[serde(default)]
+    pub(super) storage_security: StorageSecurityOfDev,
     /// The nodes, from number 1.
     pub(super) nodes: Vec<NodeRecord>,
 }
@@ -67,7 +71,8 @@ pub(super) enum ReadRecordError {
 impl Record {
     /// A cluster of `nodes` nodes, none of which was started yet.
     pub(super) fn new(base_address: IpAddr, etcd: PathBuf, nodes: usize) -> Self {
-        Self { version: VERSION, base_address, etcd, nodes: vec![NodeRecord::default(); nodes] }
+        let (version, storage_security) = (VERSION, StorageSecurityOfDev::default());
+        Self { version, base_address, etcd, storage_security, nodes: vec![NodeRecord::default(); nodes] }
     }
 
     /// Adds a node that was not started yet.

@@ -16,11 +16,11 @@ use polis_parameters::{ClusterDomain, Labels, Parameters, StoragePolicy, TpmMode
 use super::address;
 use super::directory::Directory;
 use super::follow::{self, Subject};
-use super::launch::Waiting;
+use super::launch::{self, Waiting};
 use super::listing;
 use super::lock::Lock;
 use super::record::Record;
-use crate::arguments::{DevNodeArguments, OutputFormat};
+use crate::arguments::{DevNodeArguments, OutputFormat, StorageSecurityOfDev};
 use crate::atomic_file::Existing;
 use crate::failure::Failure;
 use crate::node_status::{LastStateSeen, read_last_state, runtime};
@@ -108,9 +108,16 @@ impl Node<'_> {
         record.node(self.number).and_then(|node| node.process.as_ref()).is_some_and(|process| process.is_running())
     }
 
-    /// Whether the node was started before with parameters that it has taken.
+    /// Whether the node was started before with parameters that it has taken. Node 1 founds the cluster, so it needs none of it;
+    /// but once there is a cluster, a node 1 that is no more is not founded again.
     pub(super) fn has_begun(&self) -> bool {
-        self.number == 1 || self.directory.node_root(self.number).exists()
+        self.number == 1 && !self.directory.is_owned() || self.directory.node_root(self.number).exists()
+    }
+
+    /// Its id once it has become a node of the cluster, as it has written down itself.
+    pub(super) fn enrolled_as(&self) -> Option<String> {
+        let last = read_last_state(&self.directory.node_root(self.number)).ok()??;
+        if last.phase == EnrolmentPhase::Enrolled { last.node_id } else { None }
     }
 
     /// Whether the cluster has let the node go: then it never runs again.
@@ -143,8 +150,11 @@ impl Node<'_> {
         etcd: Option<&Path>,
         progress: &Progress,
     ) -> Result<Subject<'_>, Failure> {
-        let running =
-            record.node(self.number).and_then(|node| node.process.clone()).filter(|process| process.is_running());
+        // One that still waits was recorded by a command that was killed right then, and ends by itself.
+        let running = record
+            .node(self.number)
+            .and_then(|node| node.process.clone())
+            .filter(|process| process.is_running() && !launch::is_waiting(process));
         let before = LastStateSeen::now(&self.directory.node_root(self.number));
         let subject =
             |identity, child| Subject { directory: self.directory, number: self.number, identity, child, before };
@@ -171,7 +181,7 @@ impl Node<'_> {
             progress.line(&format!("owner key made: {}", key_path.display()));
         }
         self.make_directory()?;
-        self.prepare_parameters(&key.key)?;
+        self.prepare_parameters(&key.key, record.storage_security)?;
         let log = self.open_log().map_err(|error| {
             let path = self.directory.node_log(self.number);
             self.not_started(&error).because_of(format!("its log would be {}", path.display()))
@@ -193,7 +203,7 @@ impl Node<'_> {
 
     /// Parameters that a node can use stay as they are: a node reads them in its first start only. Those of other nodes than the
     /// first come from the cluster, and are there by now ([`super::complete`]).
-    fn prepare_parameters(&self, owner: &PublicKey) -> Result<(), Failure> {
+    fn prepare_parameters(&self, owner: &PublicKey, security: StorageSecurityOfDev) -> Result<(), Failure> {
         if self.number > 1 {
             return Ok(());
         }
@@ -201,7 +211,11 @@ impl Node<'_> {
         if read_file(&path).is_ok_and(|bytes| Parameters::parse(&bytes).is_ok()) {
             return Ok(());
         }
-        let (storage, tpm) = (StoragePolicy::NeedsInsecure, TpmMode::Disabled);
+        let storage = match security {
+            StorageSecurityOfDev::Insecure => StoragePolicy::NeedsInsecure,
+            StorageSecurityOfDev::Authenticated => StoragePolicy::NeedsEncryptionAndAuthentication,
+        };
+        let tpm = TpmMode::Disabled;
         let bytes = bootstrap_file(owner, storage, tpm, &ClusterDomain::default(), &Labels::default());
         write_output(&path, &bytes, BOOTSTRAP_MODE, Existing::Replace)
             .map(|_| ())

@@ -17,7 +17,6 @@ use crate::view::{Paint, Progress, print, print_value};
 const NODES: u32 = 3;
 
 pub(super) fn run(arguments: &DevUpArguments) -> Result<ExitCode, Failure> {
-    refuse_what_is_not_here(arguments)?;
     let progress = Progress::start();
     let directory = Directory::resolve(&arguments.directory)?;
     if directory.record()?.is_none() {
@@ -35,15 +34,45 @@ pub(super) fn add(arguments: &DevAddArguments) -> Result<ExitCode, Failure> {
     let directory = Directory::resolve(&arguments.directory)?;
     let _lock = Lock::existing(&directory, &progress)?;
     let mut record = directory.require_record()?;
-    let all = record.numbers().count();
-    if all >= MAX_NODES {
-        return Err(Failure::usage(format!("the cluster has {all} nodes already"))
-            .because_of("all nodes of such a cluster are consensus members, and there are at most 9 of these"));
+    let unfinished = complete::unfinished(&directory, &record)?;
+    if !unfinished.is_empty() {
+        // As an earlier attempt has left it: it is the node more that was wanted.
+        progress.line(&format!(
+            "{} not complete from an earlier run: that is done now, and none is added",
+            named(&unfinished)
+        ));
+    } else {
+        let all = record.numbers().count();
+        if all >= MAX_NODES {
+            return Err(Failure::usage(format!("the cluster has {all} nodes already"))
+                .because_of("all nodes of such a cluster are consensus members, and there are at most 9 of these"));
+        }
+        record.add_node();
+        directory.write_record(&record)?;
     }
-    record.add_node();
-    directory.write_record(&record)?;
-    complete::run(&directory, &mut record, None, arguments.timeout, &progress)?;
+    let completed = complete::run(&directory, &mut record, None, arguments.timeout, &progress);
+    completed.inspect_err(|_| {
+        if let Ok(unfinished) = complete::unfinished(&directory, &record)
+            && !unfinished.is_empty()
+        {
+            progress.line(&format!(
+                "{} not complete; go on with: polis dev up{}",
+                named(&unfinished),
+                directory.option()
+            ));
+        }
+    })?;
     show(&directory, &record, arguments.output, &progress)
+}
+
+/// `node 4 is` or `nodes 1, 4 are`.
+fn named(numbers: &[u32]) -> String {
+    match numbers {
+        [one] => format!("node {one} is"),
+        several => {
+            format!("nodes {} are", several.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+        }
+    }
 }
 
 /// The final table, and for people what they may do next.
@@ -63,21 +92,13 @@ fn show(
     Ok(ExitCode::SUCCESS)
 }
 
-fn refuse_what_is_not_here(arguments: &DevUpArguments) -> Result<(), Failure> {
-    match arguments.storage_security {
-        StorageSecurityOfDev::Insecure => Ok(()),
-        StorageSecurityOfDev::Authenticated => Err(Failure::usage("authenticated storage is not possible")
-            .because_of("this build keeps data as they are")
-            .hint("polis dev up --storage-security insecure")),
-    }
-}
-
 /// The record of the cluster that is there, or of a new one, which is written at once: it marks the directory as ours.
 fn open_record(directory: &Directory, arguments: &DevUpArguments) -> Result<Record, Failure> {
     let Some(mut record) = directory.record()? else {
         let etcd = super::etcd::find(arguments.etcd.as_deref(), None)?;
         let nodes = usize::try_from(arguments.nodes.unwrap_or(NODES)).unwrap_or(MAX_NODES);
-        let record = Record::new(arguments.base_address.unwrap_or(DEFAULT_BASE), etcd, nodes);
+        let mut record = Record::new(arguments.base_address.unwrap_or(DEFAULT_BASE), etcd, nodes);
+        record.storage_security = arguments.storage_security.unwrap_or_default();
         directory.write_record(&record)?;
         return Ok(record);
     };
@@ -88,6 +109,17 @@ fn open_record(directory: &Directory, arguments: &DevUpArguments) -> Result<Reco
             .because_of(format!("{base} was asked for"))
             .hint(format!(
                 "leave --base-address out, name another --dir, or begin anew: polis dev down --purge{option}"
+            )));
+    }
+    if let Some(asked) = arguments.storage_security.filter(|asked| *asked != record.storage_security) {
+        let name = |security| match security {
+            StorageSecurityOfDev::Insecure => "insecure",
+            StorageSecurityOfDev::Authenticated => "authenticated",
+        };
+        return Err(Failure::usage(format!("the data of the cluster at {path} are {}", name(record.storage_security)))
+            .because_of(format!("{} was asked for, and that is decided when a cluster is made", name(asked)))
+            .hint(format!(
+                "leave --storage-security out, name another --dir, or begin anew: polis dev down --purge{option}"
             )));
     }
     let has = u32::try_from(record.numbers().count()).unwrap_or(u32::MAX);

@@ -18,7 +18,10 @@ use polis_proto::curator_api::{
 };
 use polis_proto::logtree::{LogEntry, log_entry};
 use polis_proto::node_api::node_server::Node as NodeService;
-use polis_proto::node_api::{GetStatusRequest, GetStatusResponse as NodeStatusResponse};
+use polis_proto::node_api::{
+    GetStatusRequest, GetStatusResponse as NodeStatusResponse, RekeyRequest, RekeyResponse, ResealRequest,
+    ResealResponse,
+};
 use polis_proto::rpc_detail::LeaderHint;
 use polis_rpc::{CURATOR_PORT, Caller, Peer, detail};
 use tonic::{Request, Response, Status, async_trait};
@@ -325,14 +328,30 @@ impl NodeManagement for FakeNode {
 
     async fn update_node(
         &self,
-        _: Request<api::UpdateNodeRequest>,
+        request: Request<api::UpdateNodeRequest>,
     ) -> Result<Response<api::UpdateNodeResponse>, Status> {
-        Err(Status::unimplemented("no"))
+        let mut state = self.state();
+        let digest: polis_update::Digest = request.into_inner().os_image.unwrap_or_default().digest.parse().unwrap();
+        let daemon = || Status::failed_precondition("this node runs as a daemon");
+        let boot = state.boots[self.index].as_mut().ok_or_else(daemon)?;
+        boot.next = digest.0.to_vec();
+        state.changes.push(format!("update {}", self.index));
+        Ok(Response::new(api::UpdateNodeResponse {}))
     }
 
     async fn reboot(&self, request: Request<api::RebootRequest>) -> Result<Response<api::RebootResponse>, Status> {
-        let kind = request.into_inner().r#type;
-        self.state().changes.push(format!("reboot {} {kind}", self.index));
+        let api::RebootRequest { r#type: kind, next_boot } = request.into_inner();
+        let next = if next_boot == 0 { String::new() } else { format!(" {next_boot}") };
+        let mut state = self.state();
+        state.changes.push(format!("reboot {} {kind}{next}", self.index));
+        if let Some(boot) = &mut state.boots[self.index] {
+            if !boot.hangs {
+                boot.running = boot.next.clone();
+            }
+            // It is back at once, which the next look sees.
+            let status = state.nodes[self.index].status.get_or_insert_default();
+            status.boot_id.push(1);
+        }
         Ok(Response::new(api::RebootResponse {}))
     }
 }
@@ -342,6 +361,24 @@ impl NodeService for FakeNode {
     async fn get_status(&self, _: Request<GetStatusRequest>) -> Result<Response<NodeStatusResponse>, Status> {
         let status = node_status(&self.shared.nodes[self.index].0.id.to_string());
         let status_json = serde_json::to_string(&status).unwrap();
-        Ok(Response::new(NodeStatusResponse { status_json, version: "0.1.0".into() }))
+        let image = |sha256: &[u8]| polis_proto::node_api::BootImage {
+            slot: "b".into(),
+            version: "2".into(),
+            sha256: sha256.to_vec(),
+            good: true,
+        };
+        let boot = self.state().boots[self.index].as_ref().map(|boot| polis_proto::node_api::BootStatus {
+            running: Some(image(&boot.running)),
+            next: Some(image(&boot.next)),
+        });
+        Ok(Response::new(NodeStatusResponse { status_json, version: "0.1.0".into(), boot }))
+    }
+
+    async fn rekey(&self, _: Request<RekeyRequest>) -> Result<Response<RekeyResponse>, Status> {
+        Err(Status::unimplemented("no"))
+    }
+
+    async fn reseal(&self, _: Request<ResealRequest>) -> Result<Response<ResealResponse>, Status> {
+        Err(Status::unimplemented("no"))
     }
 }

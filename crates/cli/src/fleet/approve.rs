@@ -17,7 +17,7 @@ pub(super) fn run(arguments: &ApproveArguments) -> Result<ExitCode, Failure> {
     }
     Operator::run(&arguments.connection, "node approve", async |operator| {
         let progress = Progress::start();
-        for node in reach::to_change(operator, &arguments.ids).await? {
+        for node in reach::to_change(operator, &arguments.ids, "was not approved").await? {
             let id = &node.node_id;
             match &*node.state {
                 "NEW" => {

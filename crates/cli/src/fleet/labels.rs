@@ -23,7 +23,7 @@ struct Change {
 pub(super) fn run(id: &str, labels: &[String], connection: &ConnectionArguments) -> Result<ExitCode, Failure> {
     let change = parse(labels)?;
     Operator::run(connection, "node set label", async |operator| {
-        let node = reach::one_to_change(operator, id).await?;
+        let node = reach::one_to_change(operator, id, "did not get other labels").await?;
         let what = format!("the labels of {} were not changed", node.node_id);
         operator
             .call(&what, Repeat::Always, async |channel| {

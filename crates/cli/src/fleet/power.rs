@@ -8,21 +8,40 @@ use polis_proto::api::reboot_request::{NextBoot, Type};
 use polis_rpc::NODE_MANAGEMENT_PORT;
 
 use super::reach;
-use crate::arguments::PowerArguments;
+use crate::arguments::{PowerArguments, RebootArguments};
 use crate::cluster::{self, StatusDocument};
 use crate::failure::Failure;
 use crate::operator::{Operator, node_failure};
 use crate::view::Progress;
 
-pub(super) fn reboot(arguments: &PowerArguments) -> Result<ExitCode, Failure> {
-    run(arguments, "reboot", Type::Firmware)
+pub(super) fn reboot(arguments: &RebootArguments) -> Result<ExitCode, Failure> {
+    let kind = if arguments.kexec { Type::Kexec } else { Type::Firmware };
+    let (next_boot, option) = match (arguments.rollback, arguments.firmware) {
+        (true, _) => (NextBoot::StartRollback, " --rollback"),
+        (false, true) => (NextBoot::StartFirmwareUi, " --firmware"),
+        (false, false) => (NextBoot::StartNormal, ""),
+    };
+    let option = format!("{option}{}", if arguments.kexec { " --kexec" } else { "" });
+    run(&arguments.node, &Order { verb: "reboot", option, kind, next_boot })
 }
 
 pub(super) fn power_off(arguments: &PowerArguments) -> Result<ExitCode, Failure> {
-    run(arguments, "poweroff", Type::PowerOff)
+    let (kind, next_boot) = (Type::PowerOff, NextBoot::StartNormal);
+    run(arguments, &Order { verb: "poweroff", option: String::new(), kind, next_boot })
 }
 
-fn run(arguments: &PowerArguments, verb: &str, kind: Type) -> Result<ExitCode, Failure> {
+/// What a node is told.
+struct Order {
+    verb: &'static str,
+    /// Options of the command that gives it.
+    option: String,
+    kind: Type,
+    next_boot: NextBoot,
+}
+
+fn run(arguments: &PowerArguments, order: &Order) -> Result<ExitCode, Failure> {
+    let Order { verb, option, kind, next_boot } = order;
+    let (kind, next_boot) = (*kind, *next_boot);
     Operator::run(&arguments.connection, &format!("node {verb}"), async |operator| {
         let node = reach::to_ask(operator, &arguments.id, NODE_MANAGEMENT_PORT).await?;
         let (id, address) = (node.id.to_string(), node.address);
@@ -31,20 +50,25 @@ fn run(arguments: &PowerArguments, verb: &str, kind: Type) -> Result<ExitCode, F
             if let Some(loss) = quorum_loss(&status, &id, kind) {
                 return Err(Failure::failed(format!("{id} was left alone")).refused().because_of(loss).hint(format!(
                     "bring the others back first: polis cluster health{options}\n\
-                     if the cluster may stand still meanwhile: polis node {verb} {id} --bypass-quorum{options}",
+                     if the cluster may stand still meanwhile: polis node {verb} {id}{option} --bypass-quorum{options}",
                     options = operator.options()
                 )));
             }
         }
-        let request = RebootRequest { r#type: kind.into(), next_boot: NextBoot::StartNormal.into() };
+        let request = RebootRequest { r#type: kind.into(), next_boot: next_boot.into() };
         let what = format!("{id} was not told to {}", if kind == Type::PowerOff { "stop" } else { "restart" });
         // Once only: a second one would hit the node when it has just come back.
         let answer = NodeManagementClient::new(operator.node_channel(node.id, address)).reboot(request).await;
         answer.map_err(|status| node_failure(&what, &node.id, address, &status))?;
-        Progress::start().line(&match kind {
-            Type::PowerOff => format!("{id} stops; it has to be started on the spot"),
-            Type::Invalid | Type::Firmware | Type::Kexec => {
-                format!("{id} restarts; see it come back: polis node list {id}{}", operator.options())
+        let come_back = format!("see it come back: polis node list {id}{}", operator.options());
+        Progress::start().line(&match (kind, next_boot) {
+            (Type::PowerOff, _) => format!("{id} stops; it has to be started on the spot"),
+            (_, NextBoot::StartFirmwareUi) => {
+                format!("{id} restarts and stops in the menu of its firmware, where somebody has to go on")
+            }
+            (_, NextBoot::StartRollback) => format!("{id} restarts with the image that it had before; {come_back}"),
+            (Type::Invalid | Type::Firmware | Type::Kexec, NextBoot::StartNormal) => {
+                format!("{id} restarts; {come_back}")
             }
         });
         Ok(())

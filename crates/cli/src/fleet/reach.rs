@@ -22,13 +22,18 @@ const LEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest time that a node may take to say who it is.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Nodes that are to be changed. Those that were named by a part of their id are shown first.
+/// Nodes that are to be changed. Those that were named by a part of their id are shown first. `not_done` is what has not happened
+/// to them when they cannot be looked up, such as `was not deleted`.
 ///
 /// # Errors
 ///
 /// When the cluster does not answer, or one of them is not there or not clear.
-pub(super) async fn to_change(operator: &Operator, ids: &[String]) -> Result<Vec<NodeDocument>, Failure> {
-    let nodes = list::get(operator, "").await?;
+pub(super) async fn to_change(
+    operator: &Operator,
+    ids: &[String],
+    not_done: &str,
+) -> Result<Vec<NodeDocument>, Failure> {
+    let nodes = list::get(operator, "").await.map_err(|error| error.of(format!("{} {not_done}", ids.join(", "))))?;
     let chosen = select::choose_all(&nodes, ids)?;
     chosen.iter().for_each(show_if_abbreviated);
     Ok(chosen.into_iter().map(|chosen| chosen.node.clone()).collect())
@@ -39,8 +44,8 @@ pub(super) async fn to_change(operator: &Operator, ids: &[String]) -> Result<Vec
 /// # Errors
 ///
 /// As [`to_change`].
-pub(super) async fn one_to_change(operator: &Operator, id: &str) -> Result<NodeDocument, Failure> {
-    let mut nodes = to_change(operator, &[id.to_owned()]).await?;
+pub(super) async fn one_to_change(operator: &Operator, id: &str, not_done: &str) -> Result<NodeDocument, Failure> {
+    let mut nodes = to_change(operator, &[id.to_owned()], not_done).await?;
     nodes.pop().ok_or_else(|| Failure::failed(format!("there is no node {id}")))
 }
 
@@ -111,7 +116,12 @@ fn of_list(nodes: &[NodeDocument], id: &str, port: u16) -> Result<Reachable, Fai
     of_listed(chosen.node, port)
 }
 
-fn of_listed(node: &NodeDocument, port: u16) -> Result<Reachable, Failure> {
+/// Where a node that the leader lists can be asked itself.
+///
+/// # Errors
+///
+/// When it is not known where it is.
+pub(super) fn of_listed(node: &NodeDocument, port: u16) -> Result<Reachable, Failure> {
     let id = node
         .node_id
         .parse()

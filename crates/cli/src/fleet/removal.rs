@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub(super) fn decommission(arguments: &DecommissionArguments) -> Result<ExitCode, Failure> {
     Operator::run(&arguments.connection, "node decommission", async |operator| {
         let progress = Progress::start();
-        let node = reach::one_to_change(operator, &arguments.id).await?;
+        let node = reach::one_to_change(operator, &arguments.id, "was not told to leave").await?;
         let id = &node.node_id;
         if node.state == "DECOMMISSIONED" {
             progress.line(&format!(
@@ -31,12 +31,19 @@ pub(super) fn decommission(arguments: &DecommissionArguments) -> Result<ExitCode
             ));
             return Ok(());
         }
-        operator
+        let answer = operator
             .call(&format!("{id} was not told to leave"), Repeat::Always, async |channel| {
                 let node = Some(decommission_node_request::Node::Id(id.clone()));
                 ManagementClient::new(channel).decommission_node(DecommissionNodeRequest { node }).await.map(|_| ())
             })
-            .await?;
+            .await;
+        match answer {
+            Ok(()) => {}
+            Err(error) if error.code() == Some(Code::FailedPrecondition) => {
+                return Err(Failure::from(error).refused().hint(before_leaving(&node, operator.options())));
+            }
+            Err(error) => return Err(error.into()),
+        }
         if !arguments.wait {
             progress.line(&format!("{id} is told to leave; how far it is: polis cluster status{}", operator.options()));
             return Ok(());
@@ -79,7 +86,7 @@ async fn wait(operator: &Operator, id: &str, longest: Duration, progress: &Progr
 
 pub(super) fn delete(arguments: &DeleteArguments) -> Result<ExitCode, Failure> {
     Operator::run(&arguments.connection, "node delete", async |operator| {
-        let node = reach::one_to_change(operator, &arguments.id).await?;
+        let node = reach::one_to_change(operator, &arguments.id, "was not deleted").await?;
         let id = &node.node_id;
         let answer = operator
             .call(&format!("{id} was not deleted"), Repeat::Always, async |channel| {
@@ -135,6 +142,21 @@ fn missing_bypasses(node: &NodeDocument, arguments: &DeleteArguments) -> Vec<&'s
     if all_given { Vec::new() } else { flags }
 }
 
+/// What to do with a node that the cluster does not decommission as it is.
+fn before_leaving(node: &NodeDocument, options: &str) -> String {
+    let id = &node.node_id;
+    match (&*node.state, &node.roles[..]) {
+        ("UP", [_, ..]) => proper_way(node, options),
+        ("NEW" | "STANDBY", _) => {
+            format!("it has no keys of the cluster to erase; remove it: polis node delete {id}{options}")
+        }
+        ("UP", []) => {
+            format!("if it waits to become a consensus member: polis node remove role ConsensusMember {id}{options}")
+        }
+        _ => format!("see how it is: polis node describe {id}{options}"),
+    }
+}
+
 /// What to do with a node that still lives.
 fn proper_way(node: &NodeDocument, options: &str) -> String {
     let id = &node.node_id;
@@ -181,5 +203,10 @@ mod tests {
              polis node remove role ConsensusMember metropolis-a --config D\n       \
              polis node decommission metropolis-a --wait --config D"
         );
+        assert_eq!(before_leaving(&up, " --config D"), proper_way(&up, " --config D"));
+        assert!(
+            before_leaving(&node("NEW", &[]), " --config D").ends_with("polis node delete metropolis-a --config D")
+        );
+        assert!(before_leaving(&node("UP", &[]), "").ends_with("polis node remove role ConsensusMember metropolis-a"));
     }
 }

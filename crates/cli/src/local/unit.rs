@@ -57,7 +57,10 @@ impl Unit {
     /// Whatever keeps a node that was broken into from the rest of the machine, and leaves it what it needs: its own root, mounts,
     /// loop devices and the device mapper, the TPM, children with another priority.
     fn hardening(&self) -> String {
-        let mut text = String::from(HARDENING);
+        // For another user than root systemd takes these for a ban on programs that gain privileges, and where data are encrypted such
+        // a node mounts them through one.
+        let is_root = self.user.as_deref().is_none_or(|user| ["root", "0"].contains(&user));
+        let mut text = String::from(if is_root { HARDENING } else { "" });
         let is_below =
             |path: &Path, directories: &[&str]| directories.iter().any(|directory| path.starts_with(directory));
         let paths = [Some(&self.program), Some(&self.root), self.parameters.as_ref(), self.etcd.as_ref()];
@@ -182,6 +185,37 @@ mod tests {
         for (root, home, writable) in table {
             let text = unit(root).render();
             assert_eq!((line(&text, "ProtectHome"), line(&text, "ReadWritePaths")), (home, writable), "{root}");
+        }
+    }
+
+    #[test]
+    fn a_user_without_rights_can_mount_encrypted_data() {
+        // systemd.exec(5), NoNewPrivileges=: what implies it for who has not CAP_SYS_ADMIN.
+        let implying = [
+            "DynamicUser",
+            "LockPersonality",
+            "MemoryDenyWriteExecute",
+            "PrivateDevices",
+            "ProtectClock",
+            "ProtectHostname",
+            "ProtectKernelLogs",
+            "ProtectKernelModules",
+            "ProtectKernelTunables",
+            "RestrictAddressFamilies",
+            "RestrictNamespaces",
+            "RestrictRealtime",
+            "RestrictSUIDSGID",
+            "SystemCallArchitectures",
+            "SystemCallFilter",
+            "SystemCallLog",
+        ];
+        let text = Unit { user: Some("polis".into()), ..unit("/var/lib/polis") }.render();
+        for key in implying {
+            assert_eq!(line(&text, key), None, "{key}");
+        }
+        for user in [None, Some("root".into())] {
+            let text = Unit { user, ..unit("/var/lib/polis") }.render();
+            assert_eq!(line(&text, "RestrictSUIDSGID"), Some("yes"));
         }
     }
 

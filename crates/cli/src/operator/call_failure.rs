@@ -26,6 +26,11 @@ pub(crate) struct CallFailure {
 }
 
 impl CallFailure {
+    /// The same failure, said of what was to be done with the answer.
+    pub(crate) fn of(self, what: impl Into<String>) -> Self {
+        Self { what: what.into(), ..self }
+    }
+
     /// The code of the leader's refusal; `None` when it did not refuse.
     pub(crate) fn code(&self) -> Option<Code> {
         match &self.error {

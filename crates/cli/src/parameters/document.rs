@@ -21,7 +21,7 @@ pub(super) struct Document {
     static_network: bool,
     /// What a node of this build does with it.
     effect: String,
-    /// Whether a node of this build takes it.
+    /// Whether a node of this build takes it: it does, if its host has what is needed.
     accepted: bool,
 }
 
@@ -63,19 +63,16 @@ impl Document {
             ClusterParameters::Bootstrap(bootstrap) => (&bootstrap.labels, &bootstrap.label_faults),
             ClusterParameters::Register(register) => (&register.labels, &register.label_faults),
         };
-        let (kind, bootstrap, register, refusal) = match &parameters.cluster {
+        let (kind, bootstrap, register) = match &parameters.cluster {
             ClusterParameters::Bootstrap(bootstrap) => {
-                let document = BootstrapDocument::new(message, bootstrap);
-                ("bootstrap", Some(document), None, bootstrap_refusal(bootstrap))
+                ("bootstrap", Some(BootstrapDocument::new(message, bootstrap)), None)
             }
-            ClusterParameters::Register(register) => {
-                ("register", None, Some(RegisterDocument::new(message, register)), None)
-            }
+            ClusterParameters::Register(register) => ("register", None, Some(RegisterDocument::new(message, register))),
         };
-        let effect = match &refusal {
-            Some(reason) => format!("refuses it: {reason}"),
-            None => accepted_effect(kind, faults, parameters.has_network_configuration),
-        };
+        let mut effect = accepted_effect(kind, faults, parameters.has_network_configuration);
+        if let ClusterParameters::Bootstrap(bootstrap) = &parameters.cluster {
+            needs(bootstrap).for_each(|need| effect.push_str(&format!("; {need}")));
+        }
         Self {
             kind,
             bootstrap,
@@ -84,7 +81,7 @@ impl Document {
             bad_labels: faults.iter().map(BadLabelDocument::new).collect(),
             static_network: parameters.has_network_configuration,
             effect,
-            accepted: refusal.is_none(),
+            accepted: true,
         }
     }
 
@@ -113,7 +110,7 @@ impl Document {
             fields.add("Bad labels", bad.collect::<Vec<_>>().join("\n"));
         }
         fields.add("Network", if self.static_network { "static configuration" } else { "automatic" });
-        fields.add("This build", if self.accepted { self.effect.clone() } else { paint.yellow(&self.effect) });
+        fields.add("This build", self.effect.clone());
         fields.render(paint)
     }
 }
@@ -177,14 +174,20 @@ const fn tpm_name(mode: TpmMode) -> &'static str {
     }
 }
 
-/// Why a node of this build does not take the parameters.
-fn bootstrap_refusal(bootstrap: &Bootstrap) -> Option<String> {
-    let unsupported: Vec<String> = bootstrap.unsupported().iter().map(ToString::to_string).collect();
-    match &unsupported[..] {
-        [] => None,
-        [one] => Some(format!("{one} is not in this build")),
-        several => Some(format!("{} are not in this build", several.join(" and "))),
-    }
+/// What a node must find on its host to follow these parameters.
+fn needs(bootstrap: &Bootstrap) -> impl Iterator<Item = &'static str> {
+    let storage = match bootstrap.storage_policy {
+        StoragePolicy::Permissive | StoragePolicy::NeedsEncryptionAndAuthentication => {
+            Some("needs a host that can encrypt and authenticate its data")
+        }
+        StoragePolicy::NeedsEncryption => Some("needs a host that can encrypt its data"),
+        StoragePolicy::NeedsInsecure => None,
+    };
+    let tpm = match bootstrap.tpm_mode {
+        TpmMode::Required => Some("needs a TPM"),
+        TpmMode::BestEffort | TpmMode::Disabled => None,
+    };
+    storage.into_iter().chain(tpm)
 }
 
 fn accepted_effect(kind: &str, faults: &[LabelFault], static_network: bool) -> String {

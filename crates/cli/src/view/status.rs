@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use polis_condition::{Condition, Severity};
-use polis_control::{ConsensusStatus, Contact, EnrolmentPhase, NodeState, Status, StorageStatus};
+use polis_control::{ColdStartMode, ConsensusStatus, Contact, EnrolmentPhase, NodeState, Status, StorageStatus};
 
 use super::{Fields, Paint, Table, count};
 use crate::duration;
@@ -33,7 +33,8 @@ pub(crate) fn render_status(status: &Status, now: Timestamp, wide: bool, paint: 
     fields.add("Roles", if status.roles.is_empty() { "none".to_owned() } else { status.roles.join(", ") });
     fields.add_some("Contact", status.contact.as_ref().map(|contact| contact_text(contact, now)));
     fields.add_some("Consensus", status.consensus.as_ref().map(consensus_text));
-    fields.add_some("Storage", status.storage.as_ref().map(storage_text));
+    let opens = status.cold_start.as_ref().and_then(|cold_start| cold_start.mode);
+    fields.add_some("Storage", status.storage.as_ref().map(|storage| storage_text(storage, opens)));
     if status.conditions.is_empty() {
         fields.add("Conditions", "none");
     }
@@ -91,8 +92,14 @@ fn consensus_text(consensus: &ConsensusStatus) -> String {
     format!("{own}{part}; {} with a vote{learners}", count(voters, "member"))
 }
 
-fn storage_text(storage: &StorageStatus) -> String {
-    format!("{} ({}), TPM {}", storage.security, storage.backend, storage.tpm.replace('_', " "))
+fn storage_text(storage: &StorageStatus, cold_start: Option<ColdStartMode>) -> String {
+    let opens = match cold_start {
+        Some(ColdStartMode::Cluster) => "; opened with a key that the running cluster gives",
+        // Where there is no key, nothing is to be said about it.
+        Some(ColdStartMode::Local) if storage.security != "insecure" => "; opened by this node alone",
+        Some(ColdStartMode::Local) | None => "",
+    };
+    format!("{} ({}), TPM {}{opens}", storage.security, storage.backend, storage.tpm.replace('_', " "))
 }
 
 fn members_table(consensus: &ConsensusStatus) -> Table {

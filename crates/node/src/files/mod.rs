@@ -8,7 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use polis_control::{NodeFiles, NodeFilesError, Peer, Reset};
-use polis_storage::{Disk, Layout, RootDirectory, RootError};
+use polis_encryption::GocryptfsData;
+use polis_storage::{DataGate, Disk, Layout, RootDirectory, RootError};
 
 use crate::peers;
 
@@ -20,6 +21,14 @@ pub struct FilesOnDisk;
 impl NodeFiles for FilesOnDisk {
     fn reset(&self, root: &Path) -> Result<Box<dyn Reset>, NodeFilesError> {
         let root = open(root)?;
+        // A mount of encrypted data that a killed node has left is dead: nothing could be listed there.
+        GocryptfsData::new(root.disk(), DataGate::closed()).clear_left_mount().map_err(|error| {
+            failed(
+                format!("what is mounted for the node at {} does not go", root.path().display()),
+                error,
+                Some("nothing was deleted; unmount it, and repeat the reset"),
+            )
+        })?;
         let reset = reset::NodeReset::look(root.disk()).map_err(|error| {
             failed(
                 format!("it cannot be seen what is to be deleted of the node at {}", root.path().display()),

@@ -11,14 +11,15 @@ use std::sync::Arc;
 use polis_consensus::set_aside_directories;
 use polis_control::{EnrolmentPhase, NodeFilesError, Reset, ResetItem, ResetOutcome, ResetPlan};
 use polis_identity::{NodeId, PublicKey};
-use polis_storage::journal::{JOURNAL_FORMAT, Phase, PlainSeal};
+use polis_storage::journal::{JOURNAL_FORMAT, Phase};
 use polis_storage::{
-    Data, DataEtcd, DataNode, Directory, Disk, DiskError, DiskPath, Ephemeral, Esp, EspPolis, Journal, JournalError,
-    JournalStore, Layout, Metadata, RootDirectory, durable,
+    Data, DataEtcd, DataNode, Directory, Disk, DiskError, DiskPath, Encrypted, Ephemeral, Esp, EspPolis, Journal,
+    JournalError, JournalStore, Layout, Metadata, RootDirectory, durable,
 };
 use polis_supervisor::with_causes;
 
 use super::failed;
+use crate::keeping::seals;
 
 /// What the journal of a node says that is being reset.
 pub(super) const REASON: &str = "`polis node reset` has begun to delete this node and was cut off; repeat it";
@@ -86,7 +87,7 @@ impl NodeReset {
     /// Looks at what is there, and changes nothing.
     pub(super) fn look(disk: Arc<dyn Disk>) -> Result<Self, DiskError> {
         let layout = Layout::new(Arc::clone(&disk));
-        let journal = layout.journal_store(Arc::new(PlainSeal));
+        let journal = layout.journal_store(seals(None));
         let (present, journal_problem) = match journal.load() {
             Ok(loaded) => (loaded.map(|loaded| loaded.value), None),
             Err(JournalError::Disk(error)) => return Err(error),
@@ -178,7 +179,7 @@ fn items(disk: &dyn Disk, layout: &Layout) -> Result<Vec<ResetItem>, DiskError> 
 /// What there is of the node, in the order in which it goes. The whole layout is named here: a new file in it does not compile
 /// before it has its place.
 fn steps(disk: &dyn Disk, layout: &Layout) -> Result<Vec<(Step, &'static str)>, DiskError> {
-    let Layout { directory: root, esp, data, ephemeral, last_state } = layout;
+    let Layout { directory: root, esp, data, encrypted, ephemeral, last_state } = layout;
     let Esp { directory: esp, polis } = esp;
     let EspPolis {
         directory: polis,
@@ -187,16 +188,19 @@ fn steps(disk: &dyn Disk, layout: &Layout) -> Result<Vec<(Step, &'static str)>, 
         operator_peers,
         signed_members,
         announced,
+        network,
         // Somebody put it there. It stays, and is named.
         parameters: _,
     } = polis;
     let Data { directory: data, partition, etcd, node } = data;
     let DataEtcd { directory: etcd, data: etcd_data, credentials: peer_credentials, joining } = etcd;
     let DataNode { directory: node, credentials, roles, revocations } = node;
+    let Encrypted { directory: encrypted, partition: encrypted_partition, slots, cipher, work } = encrypted;
     // What is in it is emptied as a whole, as at each start.
     let Ephemeral { directory: ephemeral, control_socket: _, consensus: _ } = ephemeral;
 
     let mut steps = Vec::new();
+    // Without its keys nothing of the ciphertext can be read any more, so they go first.
     let mut file = |path: &DiskPath, what| match disk.metadata(path)? {
         Some(Metadata::File { .. } | Metadata::Other) => {
             steps.push((Step::File(path.clone()), what));
@@ -205,6 +209,9 @@ fn steps(disk: &dyn Disk, layout: &Layout) -> Result<Vec<(Step, &'static str)>, 
         // A directory in the place of a file is not ours.
         Some(Metadata::Directory { .. }) | None => Ok(()),
     };
+    for slot in slots {
+        file(slot.path(), "a key slot of the encrypted data partition")?;
+    }
     file(&place(disk, &credentials.full_path()), "the node's key and certificates")?;
     file(&place(disk, &peer_credentials.full_path()), "the consensus member's key and certificates")?;
     file(&place(disk, &joining.full_path()), "that the consensus member is new")?;
@@ -226,8 +233,11 @@ fn steps(disk: &dyn Disk, layout: &Layout) -> Result<Vec<(Step, &'static str)>, 
     for path in announced.full_paths() {
         file(&place(disk, &path), "numbers of announcements")?;
     }
+    for path in network.full_paths() {
+        file(&place(disk, &path), "how the network of the machine is set up")?;
+    }
     file(last_state.path(), "the last state")?;
-    for directory in [root, esp, polis, data, etcd, node] {
+    for directory in [root, esp, polis, encrypted, data, etcd, node] {
         for name in names(disk, directory)?.into_iter().filter(|name| durable::is_temporary(name)) {
             if let Ok(path) = directory.path().child(&name) {
                 file(&path, "left by a write that was interrupted")?;
@@ -244,11 +254,14 @@ fn steps(disk: &dyn Disk, layout: &Layout) -> Result<Vec<(Step, &'static str)>, 
     for path in set_aside_directories(disk, &layout.data.etcd)? {
         content(&path, "the cluster's state, of an earlier membership")?;
     }
+    content(cipher.path(), "the encrypted data partition")?;
+    content(work.path(), "what an interrupted change of keys left")?;
     content(ephemeral.path(), "sockets and files of the last run")?;
     // Until the end it says whose the rest is.
-    let marker = place(disk, &partition.full_path());
-    if matches!(disk.metadata(&marker)?, Some(Metadata::File { .. } | Metadata::Other)) {
-        steps.push((Step::File(marker), "the marker of the data partition"));
+    for marker in [partition, encrypted_partition].map(|marker| place(disk, &marker.full_path())) {
+        if matches!(disk.metadata(&marker)?, Some(Metadata::File { .. } | Metadata::Other)) {
+            steps.push((Step::File(marker), "the marker of the data partition"));
+        }
     }
     for slot in journal_slots(disk, layout)? {
         steps.push((Step::File(slot), "the enrolment journal, with the node's secrets"));
@@ -311,13 +324,19 @@ fn stays(disk: &dyn Disk, layout: &Layout) -> Result<Vec<PathBuf>, DiskError> {
 
 /// Whether all that is in it goes, whoever made it.
 fn is_emptied(layout: &Layout, directory: &Directory) -> bool {
-    let all = [&layout.data.etcd.data, &layout.ephemeral.directory, &layout.ephemeral.consensus.directory];
+    let all = [
+        &layout.data.etcd.data,
+        &layout.encrypted.cipher,
+        &layout.encrypted.work,
+        &layout.ephemeral.directory,
+        &layout.ephemeral.consensus.directory,
+    ];
     all.iter().any(|emptied| emptied.path() == directory.path())
 }
 
 /// The declared directories below the root, parents first.
-fn own_directories(layout: &Layout) -> [&Directory; 8] {
-    let (data, ephemeral) = (&layout.data, &layout.ephemeral);
+fn own_directories(layout: &Layout) -> [&Directory; 11] {
+    let (data, encrypted, ephemeral) = (&layout.data, &layout.encrypted, &layout.ephemeral);
     [
         &layout.esp.directory,
         &layout.esp.polis.directory,
@@ -325,6 +344,9 @@ fn own_directories(layout: &Layout) -> [&Directory; 8] {
         &data.etcd.directory,
         &data.etcd.data,
         &data.node.directory,
+        &encrypted.directory,
+        &encrypted.cipher,
+        &encrypted.work,
         &ephemeral.directory,
         &ephemeral.consensus.directory,
     ]

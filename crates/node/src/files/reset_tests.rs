@@ -4,7 +4,7 @@ use polis_control::EnrolmentPhase;
 use polis_identity::NodeKey;
 use polis_secret::Secret32;
 use polis_storage::envelope::Format;
-use polis_storage::journal::{Intent, JOURNAL_FORMAT, Phase, PlainSeal, StorageSecurity};
+use polis_storage::journal::{Intent, JOURNAL_FORMAT, Phase, Seals, StorageSecurity};
 use polis_storage::simulation::{Failure, SimulatedDisk};
 use polis_storage::{
     Disk, DiskPath, FILE_MODE, Journal, JournalError, Layout, LocalRoles, OperatorPeers, PartitionMarker, Revocations,
@@ -52,7 +52,7 @@ fn node(phase: &Phase) -> Arc<SimulatedDisk> {
     let disk = Arc::new(SimulatedDisk::default());
     let layout = Layout::new(disk.clone());
     layout.prepare_start().unwrap();
-    let store = layout.journal_store(Arc::new(PlainSeal));
+    let store = layout.journal_store(Seals::plain_only());
     store.store(&journal(phase), "test").unwrap();
     store.store(&journal(phase), "test").unwrap();
     for directory in
@@ -152,7 +152,7 @@ enum Finds {
 
 fn start_finds(disk: &Arc<SimulatedDisk>) -> Finds {
     let layout = Layout::new(disk.clone());
-    match layout.journal_store(Arc::new(PlainSeal)).load() {
+    match layout.journal_store(Seals::plain_only()).load() {
         Ok(Some(loaded)) => match loaded.value.phase() {
             Phase::Removed { reason } if reason == REASON => Finds::DoesNotStart,
             Phase::Removed { .. } => Finds::DoesNotStart,

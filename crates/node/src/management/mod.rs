@@ -1,10 +1,12 @@
 //! What operators ask of this one node: NodeManagement (metropolis.md J.2) and the Node service of Polis, on port 7839.
 
+mod keys;
 mod log_entry;
 mod logs;
 mod logs_request;
 mod places;
 mod reboot;
+mod update;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +16,19 @@ use polis_logtree::LogTree;
 use polis_proto::api::node_management_server::{NodeManagement, NodeManagementServer};
 use polis_proto::api::{LogsRequest, RebootRequest, RebootResponse, UpdateNodeRequest, UpdateNodeResponse};
 use polis_proto::node_api::node_server::{Node, NodeServer};
-use polis_proto::node_api::{GetStatusRequest, GetStatusResponse};
+use polis_proto::node_api::{
+    BootStatus, GetStatusRequest, GetStatusResponse, RekeyRequest, RekeyResponse, ResealRequest, ResealResponse,
+};
 use polis_supervisor::Context;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
 use crate::power::{End, Power};
+use crate::update::{MachineOrders, explain};
+use keys::Keys;
 use logs::{LogStream, Logs};
+use reboot::Host;
+use update::Activation;
 
 /// How long after its answer a node begins to end. The answer is on its way within a millisecond; half a second carries it over
 /// any link on which an operator would wait for it.
@@ -34,21 +42,46 @@ pub(crate) struct Management {
     pub(crate) log_tree: LogTree,
     pub(crate) status: GetNodeStatus,
     pub(crate) power: Power,
+    pub(crate) keys: Arc<dyn Keys>,
+    /// The machine, if this node has one to itself.
+    pub(crate) machine: Option<Arc<dyn MachineOrders>>,
 }
 
 impl Management {
     /// The services, to be served under `context`.
     pub(crate) fn routes(self, context: &Context) -> Routes {
-        let Self { log_tree, status, power } = self;
-        let management = Service { logs: Logs::new(log_tree), power, context: context.clone() };
-        Routes::new(NodeManagementServer::new(management)).add_service(NodeServer::new(StatusService { status }))
+        let Self { log_tree, status, power, keys, machine } = self;
+        let context = context.clone();
+        let node = NodeService { status, keys, machine: machine.clone(), context: context.clone() };
+        let management = Service { logs: Logs::new(log_tree), power, machine, context };
+        Routes::new(NodeManagementServer::new(management)).add_service(NodeServer::new(node))
     }
 }
 
 struct Service {
     logs: Logs,
     power: Power,
+    machine: Option<Arc<dyn MachineOrders>>,
     context: Context,
+}
+
+impl Service {
+    /// Ends the node, once the answer is on its way.
+    fn end(&self, end: End) {
+        let name = match end {
+            End::Stop => "stop",
+            End::Restart => "restart",
+            End::FirmwareMenu => "restart into the menu of the firmware",
+            End::LoadedKernel => "go over to the next kernel",
+        };
+        tracing::info!("asked to {name} by an operator");
+        let (context, power) = (self.context.clone(), self.power.clone());
+        self.context.spawn(async move {
+            context.unless_cancelled(tokio::time::sleep(END_DELAY)).await?;
+            power.request(end);
+            Ok(())
+        });
+    }
 }
 
 #[tonic::async_trait]
@@ -59,39 +92,78 @@ impl NodeManagement for Service {
         self.logs.read(request.into_inner()).map(Response::new)
     }
 
-    async fn update_node(&self, _request: Request<UpdateNodeRequest>) -> Result<Response<UpdateNodeResponse>, Status> {
-        Err(Status::unimplemented(
-            "this node runs as a daemon: its version is changed by whatever installed Polis on this machine, and a restart",
-        ))
+    async fn update_node(&self, request: Request<UpdateNodeRequest>) -> Result<Response<UpdateNodeResponse>, Status> {
+        let machine = self.machine.as_ref().ok_or_else(update::no_machine)?;
+        let (reference, activation) = update::order(request.into_inner())?;
+        machine.update(&self.context, reference).await.map_err(|error| update::refusal(&error))?;
+        match activation {
+            Activation::Later => {}
+            Activation::Restart => self.end(End::Restart),
+            Activation::LoadedKernel => {
+                machine.load_next_kernel(&self.context).await.map_err(|error| {
+                    let refused = update::refusal(&error);
+                    let text = format!(
+                        "the image is installed, and is tried at the next restart; but it was not started at once: {}",
+                        refused.message()
+                    );
+                    Status::new(refused.code(), text)
+                })?;
+                self.end(End::LoadedKernel);
+            }
+        }
+        Ok(Response::new(UpdateNodeResponse {}))
     }
 
     async fn reboot(&self, request: Request<RebootRequest>) -> Result<Response<RebootResponse>, Status> {
-        let end = reboot::end(request.into_inner())?;
-        let name = match end {
-            End::Stop => "stop",
-            End::Restart => "restart",
-        };
-        tracing::info!("asked to {name} by an operator");
-        let (context, power) = (self.context.clone(), self.power.clone());
-        self.context.spawn(async move {
-            context.unless_cancelled(tokio::time::sleep(END_DELAY)).await?;
-            power.request(end);
-            Ok(())
-        });
+        let host = self
+            .machine
+            .as_ref()
+            .map_or(Host::Daemon, |machine| Host::Machine { has_firmware_menu: machine.has_firmware_menu() });
+        let plan = reboot::plan(request.into_inner(), host)?;
+        if let Some(machine) = &self.machine {
+            if plan.roll_back {
+                machine.roll_back(&self.context).await.map_err(|error| update::refusal(&error))?;
+            }
+            if plan.load_kernel {
+                machine.load_next_kernel(&self.context).await.map_err(|error| update::refusal(&error))?;
+            }
+        }
+        self.end(plan.end);
         Ok(Response::new(RebootResponse {}))
     }
 }
 
-struct StatusService {
+struct NodeService {
     status: GetNodeStatus,
+    keys: Arc<dyn Keys>,
+    machine: Option<Arc<dyn MachineOrders>>,
+    context: Context,
+}
+
+impl NodeService {
+    async fn boot_status(&self) -> Option<BootStatus> {
+        let status = self.machine.as_ref()?.boot_status(&self.context).await;
+        status.inspect_err(|error| tracing::warn!("the boot slots cannot be told: {}", explain(error))).ok()
+    }
 }
 
 #[tonic::async_trait]
-impl Node for StatusService {
+impl Node for NodeService {
     async fn get_status(&self, _request: Request<GetStatusRequest>) -> Result<Response<GetStatusResponse>, Status> {
         let status_json = serde_json::to_string(&(self.status)())
             .map_err(|error| Status::internal(format!("the status of this node has no JSON form: {error}")))?;
-        Ok(Response::new(GetStatusResponse { status_json, version: polis_version::text().to_owned() }))
+        let (version, boot) = (polis_version::text().to_owned(), self.boot_status().await);
+        Ok(Response::new(GetStatusResponse { status_json, version, boot }))
+    }
+
+    async fn rekey(&self, _request: Request<RekeyRequest>) -> Result<Response<RekeyResponse>, Status> {
+        tracing::info!("asked to replace the key of the data by an operator");
+        keys::rekey(&*self.keys).await.map(Response::new)
+    }
+
+    async fn reseal(&self, _request: Request<ResealRequest>) -> Result<Response<ResealResponse>, Status> {
+        tracing::info!("asked to renew the seal of the keys by an operator");
+        keys::reseal(&*self.keys).await.map(Response::new)
     }
 }
 

@@ -5,12 +5,14 @@ use std::time::Duration;
 use polis_control::{EnrolmentPhase, NodeState};
 use polis_identity::{NodeId, NodeKey};
 use polis_logtree::DistinguishedName;
+use polis_manager::KeyOrderError;
 use polis_proto::api::logs_request::{BacklogMode, StreamMode};
 use polis_proto::api::node_management_client::NodeManagementClient;
 use polis_proto::api::reboot_request::Type;
 use polis_proto::logtree::log_entry::Kind;
 use polis_proto::node_api::node_client::NodeClient;
 use polis_rpc::{ClientIdentity, Trust, serve};
+use polis_storage::journal::SealKind;
 use tokio::time::timeout;
 use tonic::Code;
 
@@ -44,13 +46,32 @@ fn start() -> Running {
         conditions: vec![],
         running: true,
     };
-    let management =
-        Management { log_tree: log_tree.clone(), status: Arc::new(move || status.clone()), power: power.clone() };
+    let management = Management {
+        log_tree: log_tree.clone(),
+        status: Arc::new(move || status.clone()),
+        power: power.clone(),
+        keys: Arc::new(NoKeys),
+        machine: None,
+    };
     let server = TestServer::start(&cluster, |context, listener, settings| {
         let routes = management.routes(&context);
         serve(context, listener, settings, routes)
     });
     Running { cluster, server, log_tree, power }
+}
+
+/// A node without keys.
+struct NoKeys;
+
+#[tonic::async_trait]
+impl Keys for NoKeys {
+    async fn rekey(&self) -> Result<(), KeyOrderError> {
+        Err(KeyOrderError::NotEncrypted)
+    }
+
+    async fn reseal(&self) -> Result<SealKind, KeyOrderError> {
+        Err(KeyOrderError::NotSealed)
+    }
 }
 
 fn follow(backlog: BacklogMode) -> LogsRequest {
@@ -197,7 +218,7 @@ async fn the_answer_to_a_restart_comes_before_it() {
     assert_eq!(status.address.as_deref(), Some("192.0.2.1"));
 
     let update = client.update_node(UpdateNodeRequest::default()).await.unwrap_err();
-    assert!(update.code() == Code::Unimplemented && update.message().contains("daemon"), "{update:?}");
+    assert!(update.code() == Code::FailedPrecondition && update.message().contains("daemon"), "{update:?}");
 
     client.reboot(RebootRequest { r#type: Type::Kexec.into(), next_boot: 0 }).await.unwrap();
     assert!(futures::FutureExt::now_or_never(power.requested()).is_none(), "it has answered and not ended yet");

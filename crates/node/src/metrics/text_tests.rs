@@ -38,7 +38,7 @@ pub(crate) fn full() -> Snapshot {
             phase: EnrolmentPhase::Enrolled,
             address: None,
             roles: vec![],
-            cold_start: Some(ColdStart { epoch: Some(Epoch { incarnation: 1, epoch: 7 }) }),
+            cold_start: Some(ColdStart { mode: None, epoch: Some(Epoch { incarnation: 1, epoch: 7 }) }),
             contact: Some(Contact { in_contact: true, last_heartbeat: None, leader: None, last_failure: None }),
             consensus: None,
             storage: None,

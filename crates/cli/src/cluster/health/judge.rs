@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::finding::{Finding, Level};
 use super::observations::{EndpointAnswer, Observations};
-use crate::cluster::StatusDocument;
+use crate::cluster::{MemberDocument, StatusDocument};
 use crate::fleet::NodeDocument;
 use crate::view::count;
 
@@ -29,6 +29,7 @@ pub(super) fn judge(observations: &Observations, options: &str) -> Vec<Finding> 
     judge.changes(&mut findings);
     judge.nodes(&mut findings);
     judge.leaving(&mut findings);
+    judge.other_processes(&mut findings);
     judge.versions(&mut findings);
     judge.conditions(&mut findings);
     findings
@@ -54,9 +55,9 @@ impl Judge<'_> {
         match self.status() {
             None => "not known, as no leader answers".to_owned(),
             Some(status) if status.voters().any(|member| member.node_id.as_deref() == Some(node_id)) => {
-                status.quorum_text()
+                status.consequence_text()
             }
-            Some(status) => format!("none, it has no vote ({})", status.quorum_text()),
+            Some(_) => "none, it has no vote".to_owned(),
         }
     }
 
@@ -85,7 +86,7 @@ impl Judge<'_> {
                     match node {
                         Some(node) => finding.node(&node.node_id).quorum(self.quorum_without(&node.node_id)),
                         None => finding.quorum(match self.status() {
-                            Some(status) => status.quorum_text(),
+                            Some(status) => status.consequence_text(),
                             None => "not known, as no leader answers".to_owned(),
                         }),
                     }
@@ -157,16 +158,19 @@ impl Judge<'_> {
             0 => Level::Notice,
             1.. => Level::Ok,
         };
-        let finding = Finding::new(level, "quorum", status.quorum_text());
+        // The numbers stand here; all others only say what they mean.
+        let finding = |text: String| Finding::new(level, "quorum", text);
+        let silent =
+            || status.voters().filter(|member| !member.reachable).map(MemberDocument::name).collect::<Vec<_>>();
         findings.push(match level {
-            Level::Error => finding
-                .cause(format!("{} of {voters} do not answer", voters - status.reachable()))
-                .quorum(status.quorum_text())
+            Level::Error => finding(status.answers_text())
+                .cause(format!("no answer of {}", silent().join(", ")))
+                .quorum(status.consequence_text())
                 .next("bring the members back that do not answer; one that is dead for good: take its role away and add another"),
-            Level::Warning | Level::Notice => finding
+            Level::Warning | Level::Notice => finding(status.quorum_text())
                 .quorum(format!("{} cannot lose any; three survive the loss of one", count(voters, "member")))
                 .next(self.command("node add role ConsensusMember ID")),
-            Level::Ok => finding,
+            Level::Ok => finding(status.quorum_text()),
         });
         for member in status.voters() {
             let name = member.name();
@@ -175,7 +179,7 @@ impl Judge<'_> {
                     Finding::new(Level::Error, "member", "its consensus member does not answer")
                         .node(&name)
                         .cause("the leader asked it just now")
-                        .quorum(status.quorum_text())
+                        .quorum(status.consequence_text())
                         .next(format!(
                             "start it again; if it is dead for good: {}",
                             self.command(&format!("node remove role ConsensusMember {name}"))
@@ -237,7 +241,7 @@ impl Judge<'_> {
                 Finding::new(level, "change", format!("a change of members is under way: {}", change.operation))
                     .node(&change.node_id)
                     .cause(change.text())
-                    .quorum(status.quorum_text())
+                    .quorum(status.consequence_text())
                     .next(self.command("cluster status")),
             );
         }
@@ -261,7 +265,7 @@ mod tests {
 
     use super::super::observations::{ClusterObservation, EndpointObservation, NodeObservation};
     use super::*;
-    use crate::cluster::{ChangeDocument, DecommissionDocument, MemberDocument, QueuedDocument};
+    use crate::cluster::{ChangeDocument, DecommissionDocument, OtherProcessDocument, QueuedDocument};
     use crate::fake::node_status;
 
     fn id(digit: char) -> String {
@@ -384,6 +388,25 @@ mod tests {
     }
 
     #[test]
+    fn the_numbers_of_the_quorum_are_told_once() {
+        let mut observations = well();
+        let ClusterObservation { nodes: Ok(nodes), status: Ok(status) } = &mut observations.cluster else {
+            unreachable!("all is well")
+        };
+        (status.members[1].reachable, status.margin) = (false, 0);
+        nodes[1].health = "HEARTBEAT_TIMEOUT".into();
+        observations.nodes[1].status = Err("it refuses connections".into());
+        let findings = judge(&observations, "");
+        let text = format!("{findings:?}");
+        assert_eq!(text.matches("2 of 3 members with a vote answer").count(), 1, "{text}");
+        let quorum = findings.iter().find(|finding| finding.check == "quorum").unwrap();
+        assert_eq!(quorum.cause.as_deref(), Some(&*format!("no answer of {}", id('b'))));
+        // What some did not answer to is not in order.
+        let summary = findings.iter().find(|finding| finding.what.contains("1 did not answer")).unwrap();
+        assert_eq!(summary.level, Level::Warning);
+    }
+
+    #[test]
     fn small_clusters_are_told_what_they_lack() {
         check(
             |status, _| {
@@ -403,8 +426,23 @@ mod tests {
 
     #[test]
     fn nodes_one_by_one() {
-        check(|_, nodes| nodes[2].health = "HEARTBEAT_TIMEOUT".into(), &[(Level::Error, "heartbeat", id('c'))]);
-        check(|_, nodes| nodes[2].health = "UNKNOWN".into(), &[(Level::Notice, "heartbeat", id('c'))]);
+        let silent = || (Level::Warning, "heartbeat", String::new());
+        check(
+            |_, nodes| nodes[2].health = "HEARTBEAT_TIMEOUT".into(),
+            &[silent(), (Level::Error, "heartbeat", id('c'))],
+        );
+        check(
+            |_, nodes| nodes[2].health = "UNKNOWN".into(),
+            &[(Level::Notice, "heartbeat", String::new()), (Level::Notice, "heartbeat", id('c'))],
+        );
+        // The one that answers for the cluster lives, whoever it has heard of so far.
+        check(|_, nodes| nodes[0].health = "UNKNOWN".into(), &[]);
+        check(
+            |status, _| {
+                status.other_processes.push(OtherProcessDocument { node_id: id('b'), address: "192.0.2.1".into() });
+            },
+            &[(Level::Error, "node-runs-twice", id('b'))],
+        );
         check(|_, nodes| nodes[2].version = Some("0.2.0".into()), &[(Level::Warning, "versions", String::new())]);
         check(|_, nodes| nodes[2].version = Some("0.3.0".into()), &[(Level::Error, "versions", String::new())]);
         check(|_, nodes| nodes[2].version = Some("1.0.0".into()), &[(Level::Error, "versions", String::new())]);
@@ -420,7 +458,7 @@ mod tests {
                 status.decommissioning.push(leaving());
                 nodes[2].health = "HEARTBEAT_TIMEOUT".into();
             },
-            &[(Level::Error, "heartbeat", id('c')), (Level::Error, "leaving", id('c'))],
+            &[silent(), (Level::Error, "heartbeat", id('c')), (Level::Error, "leaving", id('c'))],
         );
     }
 

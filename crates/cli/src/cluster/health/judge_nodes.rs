@@ -13,20 +13,29 @@ use crate::view::count;
 impl Judge<'_> {
     pub(super) fn nodes(&self, findings: &mut Vec<Finding>) {
         let nodes = self.known_nodes();
-        let healthy = nodes.iter().filter(|node| node.is_up() && node.is_healthy()).count();
+        // The leader answers, so it lives, whether or not it has had its own first heartbeat.
+        let leads = |node: &NodeDocument| self.status().is_some_and(|status| status.leader == node.node_id);
+        let lives = |node: &NodeDocument| node.is_healthy() || node.health == "UNKNOWN" && leads(node);
+        let up = || nodes.iter().filter(|node| node.is_up());
+        let healthy = up().filter(|node| lives(node)).count();
         if healthy > 0 {
-            let up = nodes.iter().filter(|node| node.is_up()).count();
+            let all = up().count();
             let verb = if healthy == 1 { "is" } else { "are" };
-            findings.push(Finding::new(
-                Level::Ok,
-                "heartbeat",
-                format!("{healthy} of {} {verb} healthy", count(up, "node")),
-            ));
+            let level = if healthy == all {
+                Level::Ok
+            } else if up().any(|node| node.health == "HEARTBEAT_TIMEOUT") {
+                Level::Warning
+            } else {
+                Level::Notice
+            };
+            let finding =
+                Finding::new(level, "heartbeat", format!("{healthy} of {} {verb} healthy", count(all, "node")));
+            findings.push(summed_up(finding));
         }
         for node in nodes {
             let id = &node.node_id;
             let finding = match (&*node.state, &*node.health) {
-                ("UP", "HEALTHY") => continue,
+                ("UP", _) if lives(node) => continue,
                 ("UP", "HEARTBEAT_TIMEOUT") => {
                     let what = match node.time_since_heartbeat {
                         Some(seconds) => format!("the leader has not heard of it for {}", age(seconds)),
@@ -93,6 +102,25 @@ impl Judge<'_> {
                     ))
             };
             findings.push(finding.node(id).quorum(self.quorum_without(id)));
+        }
+    }
+
+    /// Whoever leads sees both, and the one that is listed may be well.
+    pub(super) fn other_processes(&self, findings: &mut Vec<Finding>) {
+        let Some(status) = self.status() else { return };
+        for other in &status.other_processes {
+            let id = &other.node_id;
+            findings.push(
+                Finding::new(Level::Error, "node-runs-twice", format!("runs twice: another process with its key is at {}", other.address))
+                    .node(id)
+                    .cause("its root directory was copied, or is started on two machines; the leader refuses the later process")
+                    .quorum("as members of the consensus the two could together damage the state of the cluster")
+                    .next(format!(
+                        "stop the process at {} at once, and delete its root directory if that is the copy; a machine that is to be \
+                         another node starts with an empty one",
+                        other.address
+                    )),
+            );
         }
     }
 
@@ -183,12 +211,20 @@ impl Judge<'_> {
         }
         if fine > 0 {
             let asked = self.observations.nodes.len();
+            let level = if silent == 0 { Level::Ok } else { Level::Warning };
             let silent = if silent == 0 { String::new() } else { format!(", {silent} did not answer") };
-            findings.push(Finding::new(
-                Level::Ok,
-                "condition",
-                format!("{fine} of {} asked directly have no error{silent}", count(asked, "node")),
-            ));
+            let what = format!("{fine} of {} asked directly have no error{silent}", count(asked, "node"));
+            findings.push(summed_up(Finding::new(level, "condition", what)));
+        }
+    }
+}
+
+/// A count of nodes that is not in order; what is to be done stands with each of them.
+fn summed_up(finding: Finding) -> Finding {
+    match finding.level {
+        Level::Ok => finding,
+        Level::Error | Level::Warning | Level::Notice => {
+            finding.quorum("said of each of the others").next("see to each of the others, as said there")
         }
     }
 }
