@@ -149,16 +149,18 @@ fn the_defaults_are_the_strictest() {
     let document = home.polis("parameters show node.pb -o json").json();
     assert_eq!(document["bootstrap"]["storage_security"], "authenticated");
     assert_eq!(document["bootstrap"]["tpm_mode"], "required");
-    assert_eq!(document["accepted"], false);
-    assert!(document["effect"].as_str().unwrap().contains("not in this build"));
+    assert_eq!(
+        document["effect"],
+        "creates a cluster; needs a host that can encrypt and authenticate its data; needs a TPM"
+    );
 
-    // Leave to protect data as well as the machine can is no leave not to: a node refuses this, and so it is shown.
+    // Leave to protect data as well as the machine can is no leave not to.
     let permissive =
         "parameters bootstrap --owner-key keys/owner-key.pem --storage-security permissive --tpm-mode disabled";
     home.polis(&format!("{permissive} -o permissive.pb")).succeeds();
     let document = home.polis("parameters show permissive.pb -o json").json();
-    assert_eq!(document["accepted"], false);
-    assert_eq!(document["effect"], "refuses it: encrypted storage is not in this build");
+    assert_eq!(document["accepted"], true);
+    assert_eq!(document["effect"], "creates a cluster; needs a host that can encrypt and authenticate its data");
 }
 
 #[test]
@@ -190,9 +192,9 @@ fn files_of_another_implementation_are_shown() {
         ("bootstrap-insecure-static-network.pb", true),
         ("bad-labels.pb", true),
         ("bad-labels-129.pb", true),
-        ("bootstrap-defaults.pb", false),
-        ("bootstrap-authenticated-no-tpm.pb", false),
-        ("bootstrap-authenticated-tpm.pb", false),
+        ("bootstrap-defaults.pb", true),
+        ("bootstrap-authenticated-no-tpm.pb", true),
+        ("bootstrap-authenticated-tpm.pb", true),
         ("register.pb", true),
     ] {
         let run = show(name);
@@ -287,7 +289,6 @@ fn dev_up_says_what_it_cannot_do_and_leaves_nothing() {
     let home = Home::new();
     home.polis("dev up --nodes 10").fails(2, &["10 is not in 1..=9"]);
     home.polis("dev up --nodes 0").fails(2, &["0 is not in 1..=9"]);
-    home.polis("dev up --storage-security authenticated").fails(2, &["authenticated storage"]);
     home.polis("dev up --base-address 0.0.0.0").fails(2, &["0.0.0.0", "cannot be the address of a node"]);
     home.polis("dev up").fails(2, &["etcd is missing", "scripts/setup run", "etcd-server"]);
     home.polis("dev up --etcd nowhere/etcd").fails(2, &["there is no etcd at nowhere/etcd"]);

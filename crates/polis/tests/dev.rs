@@ -66,8 +66,19 @@ fn the_life_of_a_cluster() {
     assert_eq!((&second["state"], &second["node_id"]), (&first["state"], &first["node_id"]));
     assert_ne!(second["pid"], first["pid"]);
 
-    // An orderly stop; `up` starts what is missing.
+    // An orderly stop, after which the node can still be asked how it was; `up` starts what is missing.
+    let id = first["node_id"].as_str().unwrap();
+    cluster.operator(&format!("node add role KubernetesWorker {id}")).succeeds();
+    let status =
+        || cluster.home().run(["node", "status", "--root", cluster.root().to_str().unwrap(), "-o", "json"]).json();
+    let has_role = || status()["roles"].as_array().unwrap().contains(&"KubernetesWorker".into());
+    let begin = Instant::now();
+    while !has_role() {
+        assert!(begin.elapsed() < PATIENCE, "it does not learn of its role");
+        std::thread::sleep(Duration::from_millis(5));
+    }
     assert!(cluster.polis("dev stop 1").stderr.contains("node 1 stopped"));
+    assert!(has_role() && status()["running"] == false, "{}", status());
     cluster.polis("dev up").succeeds();
     assert_eq!(cluster.node()["node_id"], first["node_id"]);
     cluster.polis("dev stop 2").fails(2, &["there is no node 2", "the cluster has: 1"]);

@@ -96,6 +96,47 @@ fn the_life_of_a_cluster_of_three() {
 }
 
 #[test]
+fn nodes_that_were_down_when_they_were_deleted_are_replaced() {
+    let cluster = Cluster::of(3);
+    let up = cluster.up();
+    up.succeeds();
+    assert!(!up.stderr.contains("the leader was replaced"), "a new leader is no news: {up:#?}");
+    let first = each(&cluster.all(), "node_id");
+    let delete_dead = |number: usize, id: &str| {
+        cluster.polis(&format!("dev kill {number}")).succeeds();
+        cluster.operator(&format!("node delete {id} --bypass-has-roles --bypass-not-decommissioned")).succeeds();
+    };
+    // The others say that it was deleted; it is not started once more for that.
+    delete_dead(3, &first[2]);
+    let up = cluster.polis("dev up");
+    up.succeeds();
+    assert!(up.stderr.contains("node 3           was let go by the cluster"), "{up:#?}");
+    assert!(!up.stderr.contains("Failed"), "{up:#?}");
+    let second = cluster.all();
+    assert_eq!(each(&second, "health"), ["HEALTHY"; 3]);
+    let second = each(&second, "node_id");
+    assert_eq!((&second[..2], second[2] == first[2]), (&first[..2], false));
+
+    // Nobody can be asked, so it is told when it starts; the founder is a node like any other.
+    delete_dead(1, &first[0]);
+    cluster.polis("dev down").succeeds();
+    // What an earlier `dev add` could not do is done by the next, and not twice.
+    let obstacle = cluster.home().join("dev/node-4");
+    std::fs::write(&obstacle, "in the way").unwrap();
+    let failed = cluster.polis("dev add");
+    assert_eq!(failed.code, Some(1), "{failed:#?}");
+    assert!(failed.stderr.contains("nodes 1, 4 are not complete; go on with: polis dev up"), "{failed:#?}");
+    std::fs::remove_file(&obstacle).unwrap();
+    let added = cluster.polis("dev add");
+    added.succeeds();
+    assert!(added.stderr.contains("nodes 1, 4 are not complete from an earlier run"), "{added:#?}");
+    let third = cluster.all();
+    assert_eq!(each(&third, "health"), ["HEALTHY"; 4]);
+    assert_ne!(each(&third, "node_id")[0], first[0]);
+    assert_eq!(each(&third, "node_id")[1..3], second[1..]);
+}
+
+#[test]
 fn a_cluster_that_was_made_in_part_is_completed() {
     let cluster = Cluster::of(3);
     for milliseconds in [100, 300, 600, 900, 1_200, 1_500] {
@@ -136,4 +177,27 @@ fn a_lost_owner_key_is_replaced_by_a_quorum() {
     cluster.polis(&format!("node list --config {new} --endpoints {endpoint}")).succeeds();
     cluster.polis(&format!("owner rotate --config {new} --endpoints {endpoint}")).succeeds();
     cluster.polis(&format!("node list --config {new} --endpoints {endpoint}")).succeeds();
+}
+
+#[test]
+fn three_nodes_on_encrypted_data_lose_one_and_get_it_back() {
+    let cluster = Cluster::of(3);
+    let up = cluster.up_command().args(["--storage-security", "authenticated"]).output().unwrap();
+    common::Run::from(up).succeeds();
+    let first = cluster.all();
+    assert_eq!(each(&first, "health"), ["HEALTHY"; 3]);
+    // In order, and by force.
+    for stop in ["stop", "kill"] {
+        cluster.polis(&format!("dev {stop} 2")).succeeds();
+        cluster.polis("dev start 2").succeeds();
+        let begin = Instant::now();
+        while each(&cluster.all(), "health") != ["HEALTHY"; 3] {
+            assert!(begin.elapsed() < PATIENCE, "{:#?}", cluster.all());
+        }
+        assert_eq!(each(&cluster.all(), "node_id"), each(&first, "node_id"));
+    }
+    // What a killed node leaves mounted goes with everything else.
+    cluster.polis("dev kill 3").succeeds();
+    cluster.polis("dev down --purge").succeeds();
+    assert!(!cluster.home().join("dev").exists());
 }

@@ -20,7 +20,9 @@ enum Does {
     Bootstraps(Bootstrap),
     /// It asks this cluster for admission at this endpoint, for as long as nobody answers there.
     Registers { cluster: &'static str, endpoint: &'static str },
-    /// It ends, because this part of its message says what this build cannot do.
+    /// It makes a cluster of its own, on data that are encrypted and authenticated.
+    Encrypts,
+    /// It ends on a host without a TPM, because of what this part of its message says.
     RefusesByName(&'static str),
     /// It ends, because this field has this fault.
     Refuses { field: &'static str, fault: &'static str },
@@ -37,7 +39,7 @@ struct Bootstrap {
 
 const PLAIN: Bootstrap = Bootstrap { domain: "cluster.internal", labels: &[], left_out: &[], remark: None };
 
-const ENCRYPTION: &str = "not on this build: encrypted storage";
+const TPM: &str = "require a TPM";
 
 const BAD_KEY: &str = "its key must have 1 to 63 characters";
 const BAD_VALUE: &str = "its value must have at most 63 characters";
@@ -62,9 +64,9 @@ const FILES: &[(&str, Does)] = &[
             ..PLAIN
         }),
     ),
-    ("bootstrap-defaults.pb", Does::RefusesByName(ENCRYPTION)),
-    ("bootstrap-authenticated-no-tpm.pb", Does::RefusesByName(ENCRYPTION)),
-    ("bootstrap-authenticated-tpm.pb", Does::RefusesByName(ENCRYPTION)),
+    ("bootstrap-defaults.pb", Does::RefusesByName(TPM)),
+    ("bootstrap-authenticated-no-tpm.pb", Does::Encrypts),
+    ("bootstrap-authenticated-tpm.pb", Does::RefusesByName(TPM)),
     ("register.pb", Does::Registers { cluster: "650a3d578883beb330db641fcf5ce5f1", endpoint: "192.0.2.10:7835" }),
     (
         "bad-labels.pb",
@@ -142,18 +144,33 @@ fn good_files_and_those_with_bad_labels_bootstrap() {
 }
 
 #[test]
-fn what_this_build_cannot_do_is_refused_by_name() {
+fn what_a_host_without_a_tpm_cannot_do_is_refused_by_name() {
     let mut done = 0;
     for (name, does) in FILES {
         let Does::RefusesByName(why) = does else { continue };
         let (host, parameters) = host(name);
         let says =
             Says { what: "the node did not start", place: &parameters, why, next: "`polis parameters bootstrap" };
-        refused(&host, command(&host, &parameters), 1, says);
+        let mut command = command(&host, &parameters);
+        command.env("POLIS_TPM_TCTI", "device:/nonexistent/tpm");
+        refused(&host, command, 1, says);
         assert!(!host.root().exists(), "{name}");
         done += 1;
     }
-    assert_eq!(done, 3);
+    assert_eq!(done, 2);
+}
+
+#[test]
+fn a_file_that_asks_for_encryption_gets_it() {
+    let Some((name, _)) = FILES.iter().find(|(_, does)| matches!(does, Does::Encrypts)) else { panic!("there is one") };
+    let (host, parameters) = host(name);
+    let mut node = host.spawn(command(&host, &parameters));
+    let status = node.wait_state(NodeState::Running);
+    let storage = status.storage.expect("a running node knows its storage");
+    assert_eq!((storage.security.as_str(), storage.backend.as_str()), ("authenticated", "gocryptfs"));
+    assert!(node.stop().success(), "{name}");
+    // Nothing of it is there to be read without the keys.
+    assert!(!host.root().join("data/partition").exists());
 }
 
 #[test]

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use polis_control::{NodeState, Status};
 use polis_identity::{Certificate, NodeId, PublicKey, verify_certificate_authority};
 pub use polis_storage::journal::Phase;
-use polis_storage::journal::PlainSeal;
+use polis_storage::journal::Seals;
 use polis_storage::{HostDisk, Layout, Loaded, TwoGenerationsError};
 
 use crate::host::Host;
+use crate::node_data::NodeData;
 use crate::store::{Content, Entry, Store};
-use crate::{processes, scratch};
+use crate::{mounts, processes, scratch};
 
 /// Where the index of join keys begins in etcd (metropolis.md, G.1).
 const JOIN_KEYS: &str = "namespaced:curator//join_keys/";
@@ -70,12 +71,19 @@ pub struct OnDisk {
 pub fn on_disk(root: &Path) -> OnDisk {
     let Ok(disk) = HostDisk::open(root) else { return OnDisk::default() };
     let layout = Layout::new(Arc::new(disk));
-    let journal = layout.journal_store(Arc::new(PlainSeal)).load().expect("the journal is whole");
-    let credentials = layout.data.node.credentials.load().expect("the credentials are whole");
-    let cluster_ca = credentials.map(|credentials| credentials.ca_certificate);
+    let journal = layout.journal_store(Seals::plain_only()).load().expect("the journal is whole");
+    let data = NodeData::of(root);
+    let cluster_ca = if data.is_locked() {
+        // A member of a larger cluster: the other half of its key is there. What it knows of its cluster is in the journal too.
+        journal.as_ref().and_then(|journal| journal.value.cluster_ca.clone())
+    } else {
+        let data = data.layout().data;
+        let _ = whole("the list of revocations", data.node.revocations.load());
+        let credentials = data.node.credentials.load().expect("the credentials are whole");
+        credentials.map(|credentials| credentials.ca_certificate)
+    };
     let directory = whole("the directory of nodes", layout.esp.polis.cluster_directory.load());
     let _ = whole("the signed member list", layout.esp.polis.signed_members.load());
-    let _ = whole("the list of revocations", layout.data.node.revocations.load());
     let Some(journal) = journal else { return OnDisk { cluster_ca, ..OnDisk::default() } };
     assert!(journal.fault.is_none(), "one generation of the journal is not whole: {:?}", journal.fault);
     let key = PublicKey::new(journal.value.node_public_key).expect("the journal has a public key");
@@ -106,11 +114,13 @@ pub fn own_addresses(root: &Path) -> Vec<String> {
     directory.nodes.into_iter().find(|node| node.node_id == node_id).expect("it is in it").addresses
 }
 
-/// Names of the conditions of a node but for the one that every node with plain data has: that they are plain.
+/// Names of the conditions of a node but for those that say how its data are protected: that they are plain, or what to know of
+/// the way in which they are encrypted.
 #[must_use]
 pub fn faults(status: &Status) -> Vec<&str> {
+    const OF_STORAGE: [&str; 2] = ["storage-insecure", "storage-limits"];
     let names = status.conditions.iter().map(|condition| &*condition.name);
-    names.filter(|name| *name != "storage-insecure").collect()
+    names.filter(|name| !OF_STORAGE.contains(name)).collect()
 }
 
 /// Checks a node that runs against what it had on its disk before this start: the same node, once; one member; one cluster,
@@ -199,6 +209,7 @@ pub fn leads(root: &Path, status: &Status) {
 /// When something is left.
 pub fn stopped(host: &Host) {
     processes::wait_until_gone(&host.root()).unwrap_or_else(|left| panic!("{left}"));
+    assert_eq!(mounts::below(&host.root()), Vec::<std::path::PathBuf>::new(), "a mount is left");
     let temporaries: Vec<_> = scratch::files(&host.root())
         .into_iter()
         .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().contains(TEMPORARY_MARK)))

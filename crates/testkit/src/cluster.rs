@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::host::{Host, NodeProcess, PATIENCE};
 use crate::scratch::Scratch;
+use crate::storage_security::StorageSecurity;
 use crate::world::World;
 
 /// Pause between two looks at the cluster.
@@ -23,6 +24,8 @@ pub struct Cluster {
     pub nodes: Vec<Option<NodeProcess>>,
     /// Where the nodes are.
     pub hosts: Vec<Host>,
+    /// How a cluster that is founded has its nodes protect their data; what this run of the suites is for, unless it is changed.
+    pub storage: StorageSecurity,
     operator: Operator,
     /// How many parameters files were made, so that each has a name of its own.
     made: Cell<u32>,
@@ -103,7 +106,14 @@ impl Cluster {
     fn of(binary: &Path, hosts: Vec<Host>, place: Option<(Arc<World>, usize)>) -> Self {
         let nodes = hosts.iter().map(|_| None).collect();
         let made = Cell::new(0);
-        Self { nodes, hosts, made, operator: Operator { binary: binary.to_owned(), directory: Scratch::new(), place } }
+        let storage = StorageSecurity::of_this_run();
+        Self {
+            nodes,
+            hosts,
+            storage,
+            made,
+            operator: Operator { binary: binary.to_owned(), directory: Scratch::new(), place },
+        }
     }
 
     /// The operator's configuration directory.
@@ -160,9 +170,10 @@ impl Cluster {
     pub fn found_unowned(&mut self) {
         let (keys, parameters) = (self.configuration(), self.directory().join("bootstrap.pb"));
         let _ = self.polis("owner create").succeeds();
-        let bootstrap = "parameters bootstrap --storage-security insecure --tpm-mode disabled";
         let key = keys.join("owner-key.pem");
-        let _ = self.polis_with(bootstrap, &["--owner-key", text(&key), "-o", text(&parameters)]).succeeds();
+        let mut arguments = self.storage.bootstrap_arguments().to_vec();
+        arguments.extend(["--owner-key", text(&key), "-o", text(&parameters)]);
+        let _ = self.polis_with("parameters bootstrap", &arguments).succeeds();
         self.nodes[0] = Some(self.hosts[0].start(&parameters));
         let _ = self.node(0).wait_state(NodeState::Running);
     }
@@ -296,7 +307,15 @@ impl Cluster {
                     return list.clone();
                 }
             }
-            assert!(Instant::now() < deadline, "the cluster did not come to: {what}; last {run:#?}");
+            if Instant::now() >= deadline {
+                // A node that has died says nothing of it in any list, and looks there like one that is silent.
+                let ended =
+                    self.nodes.iter().enumerate().filter(|(_, node)| node.as_ref().is_some_and(NodeProcess::has_ended));
+                let ended: Vec<usize> = ended.map(|(number, _)| number).collect();
+                panic!(
+                    "the cluster did not come to: {what}; nodes that have ended by themselves: {ended:?}; last {run:#?}"
+                );
+            }
             std::thread::sleep(LOOK_PAUSE);
         }
     }

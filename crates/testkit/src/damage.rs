@@ -4,8 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use polis_storage::journal::{JOURNAL_FORMAT, Phase, PlainSeal};
+use polis_storage::journal::{JOURNAL_FORMAT, Journal, Phase, Seals};
 use polis_storage::{HostDisk, Layout, LocalRoles};
+
+use crate::node_data::NodeData;
 
 /// The two generations of a node's journal.
 #[must_use]
@@ -48,7 +50,8 @@ pub fn from_the_future(journal: &Path) {
 ///
 /// When the node has no roles.
 pub fn write_roles_again(root: &Path) {
-    let roles = Layout::new(Arc::new(HostDisk::open(root).expect("there is a root"))).data.node.roles;
+    let data = NodeData::of(root);
+    let roles = data.layout().data.node.roles;
     let loaded = roles.load().expect("the roles are whole").expect("there are roles");
     roles.store(&loaded.value, "test/roles").expect("the roles can be written");
 }
@@ -60,7 +63,8 @@ pub fn write_roles_again(root: &Path) {
 ///
 /// When the node has no roles.
 pub fn lose_controller_role(root: &Path) {
-    let roles = Layout::new(Arc::new(HostDisk::open(root).expect("there is a root"))).data.node.roles;
+    let data = NodeData::of(root);
+    let roles = data.layout().data.node.roles;
     let loaded = roles.load().expect("the roles are whole").expect("there are roles");
     assert!(loaded.value.kubernetes_controller, "the node has not that role");
     let fewer = LocalRoles { kubernetes_controller: false, ..loaded.value };
@@ -74,8 +78,43 @@ pub fn lose_controller_role(root: &Path) {
 /// When the node has no journal.
 pub fn removed(root: &Path, reason: &str) {
     let disk = HostDisk::open(root).expect("there is a root");
-    let store = Layout::new(Arc::new(disk)).journal_store(Arc::new(PlainSeal));
+    let store = Layout::new(Arc::new(disk)).journal_store(Seals::plain_only());
     let journal = store.load().expect("the journal is whole").expect("there is a journal").value;
     let journal = journal.advance(Phase::Removed { reason: reason.to_owned() }).expect("a member can be removed");
     store.store(&journal, "test/removed").expect("the journal can be written");
+}
+
+/// Gives the journal of a node that does not run another cluster unlock key than the one that its data have.
+///
+/// # Panics
+///
+/// When the node has no journal, or no such key in it.
+pub fn other_cluster_unlock_key(root: &Path) {
+    change_journal(root, |journal| {
+        let key = journal.cluster_unlock_key.as_mut().expect("it keeps the cluster's half");
+        key.current = OTHER_KEY.as_slice().try_into().expect("it has the length of a key");
+    });
+}
+
+/// Gives the journal of a node that does not run another node unlock key than the one that its data have.
+///
+/// # Panics
+///
+/// When the node has no journal.
+pub fn other_node_unlock_key(root: &Path) {
+    change_journal(root, |journal| {
+        journal.node_unlock_key = Some(OTHER_KEY.as_slice().try_into().expect("it has the length of a key"));
+    });
+}
+
+/// A key that nothing was made with.
+const OTHER_KEY: [u8; 32] = [0x5a; 32];
+
+fn change_journal(root: &Path, change: impl FnOnce(&mut Journal)) {
+    let disk = HostDisk::open(root).expect("there is a root");
+    let store = Layout::new(Arc::new(disk)).journal_store(Seals::plain_only());
+    let mut journal = store.load().expect("the journal is whole").expect("there is a journal").value;
+    change(&mut journal);
+    // In both generations, as if the node had known it for long.
+    store.store_both(&journal, "test/journal").expect("the journal can be written");
 }

@@ -13,6 +13,7 @@ use polis_control::{Client, NodeState, Status};
 
 use crate::address::TestAddress;
 use crate::scratch::Scratch;
+use crate::storage_security::StorageSecurity;
 use crate::world::World;
 use crate::{etcd, processes, trace};
 
@@ -123,6 +124,16 @@ impl Host {
     /// When `polis` does not make them.
     #[must_use]
     pub fn bootstrap_parameters(&self) -> PathBuf {
+        self.bootstrap_parameters_for(StorageSecurity::of_this_run())
+    }
+
+    /// The same for a cluster whose nodes protect their data so, whatever this run of the suites is for.
+    ///
+    /// # Panics
+    ///
+    /// When `polis` does not make them.
+    #[must_use]
+    pub fn bootstrap_parameters_for(&self, storage: StorageSecurity) -> PathBuf {
         let (keys, parameters) = (self.directory().join("owner"), self.directory().join("parameters.pb"));
         let run = |command: &mut Command| {
             let output = command.stdin(Stdio::null()).output().expect("polis can be started");
@@ -130,7 +141,7 @@ impl Host {
         };
         run(Command::new(&self.binary).args(["owner", "create", "--config"]).arg(&keys));
         let mut bootstrap = Command::new(&self.binary);
-        bootstrap.args(["parameters", "bootstrap", "--storage-security", "insecure", "--tpm-mode", "disabled"]);
+        bootstrap.args(["parameters", "bootstrap"]).args(storage.bootstrap_arguments());
         run(bootstrap.arg("--owner-key").arg(keys.join("owner-key.pem")).arg("-o").arg(&parameters));
         parameters
     }
@@ -205,6 +216,15 @@ impl NodeProcess {
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Whether the node has ended. It can be waited for all the same.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        // An error says that it was waited for already.
+        waitid(WaitId::Pid(Pid::from_child(&self.child)), options).map_or(true, |status| status.is_some())
     }
 
     /// What the node has logged so far.

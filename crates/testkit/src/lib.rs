@@ -1,4 +1,4 @@
-//! What tests of whole nodes need: addresses of their own, nodes as real processes, their logs, their traces.
+//! What tests of whole nodes need: addresses of their own, nodes as real processes, their logs, their traces, and whole machines.
 //!
 //! Nothing here is part of a node. A test that ends, in whatever way, takes its processes and directories with it.
 
@@ -13,6 +13,8 @@ pub mod etcd;
 pub mod glance;
 pub mod host;
 pub mod linearizability;
+pub mod mounts;
+pub mod node_data;
 pub mod owner_client;
 pub mod processes;
 pub mod refusal;
@@ -21,10 +23,15 @@ pub mod scripted;
 pub mod secrets;
 pub mod seed;
 pub mod snapshot;
+pub mod storage_security;
 pub mod store;
 pub mod trace;
+pub mod vm;
+pub mod workbench;
 pub mod world;
 pub mod writer;
 
 pub use cluster::Cluster;
 pub use host::{Host, NodeProcess};
+pub use node_data::NodeData;
+pub use storage_security::StorageSecurity;

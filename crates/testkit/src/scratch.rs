@@ -6,13 +6,13 @@ use std::sync::Once;
 
 use tempfile::TempDir;
 
-use crate::processes;
+use crate::{mounts, processes};
 
 /// Beginning of the name of each directory. The id and the start time of its process follow.
 const PREFIX: &str = "polis-test-";
 
-/// A directory in the system's place for temporary ones. Dropping it removes it, after the last process that works in it has
-/// ended. One whose test process was killed is removed by the next test process.
+/// A directory in the system's place for temporary ones. Dropping it removes it, with what is mounted in it, after the last process
+/// that works in it has ended. One whose test process was killed is removed by the next test process.
 #[derive(Debug)]
 pub struct Scratch {
     directory: TempDir,
@@ -52,6 +52,8 @@ impl Drop for Scratch {
         // A process that still dies could make a file while the directory is being removed. A test that fails is already
         // telling why; it should not end in a second panic.
         let left = processes::wait_until_gone(self.directory.path());
+        // Of a killed node whose data are encrypted.
+        mounts::clear(self.directory.path());
         if !std::thread::panicking() {
             assert!(left.is_ok(), "{}", left.unwrap_err());
         }
@@ -63,6 +65,7 @@ fn sweep(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for path in entries.filter_map(Result::ok).map(|entry| entry.path()) {
         if is_stale(&path) {
+            mounts::clear(&path);
             // Another test process may be at the same, or the directory may be of another user.
             let _ = fs::remove_dir_all(path);
         }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
-use polis_storage::journal::PlainSeal;
+use polis_storage::journal::Seals;
 use polis_storage::{HostDisk, Layout};
 
+use crate::node_data::NodeData;
 use crate::store::Store;
 
 /// Bytes of a secret that are searched for as one. Whoever prints half of a key has told it.
@@ -70,8 +71,31 @@ impl Secrets {
     ///
     /// When something there is not whole.
     pub fn add_disk(&mut self, root: &Path) {
+        self.add_journal(root, Seals::plain_only());
+        let data = NodeData::of(root);
+        if data.is_locked() {
+            return;
+        }
+        let layout = data.layout();
+        if let Some(credentials) = layout.data.node.credentials.load().expect("the credentials are whole") {
+            self.add("node key", credentials.node_key.expose());
+        }
+        if let Some(peer) = layout.data.etcd.credentials.load().expect("the peer's credentials are whole") {
+            self.add("peer key", &peer.member_key);
+            if let Some(key) = &peer.ca_key {
+                self.add("key of the peers' CA", key);
+            }
+        }
+    }
+
+    /// Adds what the journal of a node holds, which is opened with these seals.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be opened.
+    pub fn add_journal(&mut self, root: &Path, seals: Seals) {
         let layout = Layout::new(Arc::new(HostDisk::open(root).expect("there is a root")));
-        if let Some(journal) = layout.journal_store(Arc::new(PlainSeal)).load().expect("the journal is whole") {
+        if let Some(journal) = layout.journal_store(seals).load().expect("the journal is whole") {
             let journal = journal.value;
             self.add("join key", journal.join_key.expose());
             self.add("share key", journal.share_key.expose());
@@ -82,15 +106,6 @@ impl Secrets {
             let cluster = cluster.map(|key| ("cluster unlock key", key));
             for (name, key) in node_keys.chain(unlock).chain(cluster) {
                 self.add(name, key.expose());
-            }
-        }
-        if let Some(credentials) = layout.data.node.credentials.load().expect("the credentials are whole") {
-            self.add("node key", credentials.node_key.expose());
-        }
-        if let Some(peer) = layout.data.etcd.credentials.load().expect("the peer's credentials are whole") {
-            self.add("peer key", &peer.member_key);
-            if let Some(key) = &peer.ca_key {
-                self.add("key of the peers' CA", key);
             }
         }
     }

@@ -32,10 +32,17 @@ const GAPS: [(&str, &[(&str, &str)]); 4] = [
     ("renameat2", &[("synced", "renamed")]),
 ];
 
-/// Between which steps a file or a directory is synced: a new file, then the directory of what was renamed, made, removed, or
-/// settled.
-const SYNC_GAPS: &[(&str, &str)] =
-    &[("created", "synced"), ("renamed", "done"), ("created", "done"), ("removed", "done"), ("begin", "done")];
+/// Between which steps a file or a directory is synced: a new file, once more under its name, then the directory of what was
+/// renamed, made, removed, or settled. What is set aside is renamed and done.
+const SYNC_GAPS: &[(&str, &str)] = &[
+    ("created", "synced"),
+    ("renamed", "named"),
+    ("named", "done"),
+    ("renamed", "done"),
+    ("created", "done"),
+    ("removed", "done"),
+    ("begin", "done"),
+];
 
 /// The command that runs `program` under strace and writes the trace to `trace`; add arguments and environment to it. Started
 /// by [`crate::processes::spawn`] it is the program itself, with the program's process id: strace stands aside (`-D`). Children

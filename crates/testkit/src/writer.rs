@@ -11,9 +11,11 @@ use std::time::Duration;
 
 use polis_condition::Conditions;
 use polis_consensus::{EtcdBinary, KvError, Namespaced};
+use polis_encryption::DirectoryBackends;
 use polis_manager::{EtcdProvider, Manager, Outcome, ParameterSource, RpcAccess, Settings};
 use polis_roleserve::{ControlPlane, ControlPlaneSettings};
-use polis_storage::{Layout, PlainData, RootDirectory};
+use polis_storage::journal::Seals;
+use polis_storage::{Disk, Layout, RootDirectory};
 use polis_supervisor::{Supervisor, runnable};
 use tokio::sync::watch;
 
@@ -80,18 +82,21 @@ fn read_address() -> Option<IpAddr> {
 async fn write(root: &Path, parameters: PathBuf, address: watch::Receiver<Option<IpAddr>>) -> ! {
     let root = RootDirectory::open_or_create(root).expect("the root is free");
     Layout::new(root.disk()).prepare_start().expect("the root can be prepared");
+    let backends = DirectoryBackends::new(root.disk());
+    let disk: Arc<dyn Disk> = backends.disk();
     let nowhere = root.path().join("no-parameters-here");
     let etcd = EtcdBinary::find(Some(&etcd::binary()), None).expect("there is an etcd");
     let settings = Settings {
-        disk: root.disk(),
-        data: Arc::new(PlainData::new(root.disk())),
+        disk: Arc::clone(&disk),
+        backends: Arc::new(backends),
+        seals: Seals::plain_only(),
         address: address.clone(),
+        peers: watch::Sender::new(Vec::new()).subscribe(),
         parameters: ParameterSource { file: Some(parameters), firmware: nowhere.clone(), esp: nowhere },
         // It makes a cluster of its own.
         access: Arc::new(RpcAccess::new()),
-        tpm_present: false,
     };
-    let control_plane = ControlPlane::new(ControlPlaneSettings { etcd, disk: root.disk(), address });
+    let control_plane = ControlPlane::new(ControlPlaneSettings { etcd, disk, address });
     let manager = Manager::new(settings, EtcdProvider::new(control_plane.clone()));
     let worker = manager.clone();
     let _supervisor = Supervisor::builder().conditions(Conditions::default()).start(runnable(move |context| {

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use polis_control::{NodeState, Request, SOCKET_DIRECTORY, SOCKET_NAME};
 use polis_testkit::host::PATIENCE;
@@ -40,4 +41,33 @@ fn many_that_follow_the_status_leave_room_for_one_that_asks() {
     for mut client in followers {
         client.read_to_end(&mut Vec::new()).unwrap();
     }
+}
+
+#[test]
+fn many_that_say_nothing_leave_room_for_one_that_asks() {
+    let place = Place::new();
+    let mut node = place.host.start(&place.parameters);
+    node.wait_state(NodeState::Running);
+    let socket = place.root().join(SOCKET_DIRECTORY).join(SOCKET_NAME);
+    let root = place.root();
+    let began = Instant::now();
+    let silent: Vec<UnixStream> = (0..2 * MANY)
+        .map(|number| {
+            let mut client = UnixStream::connect(&socket).unwrap();
+            // Half of them begin with something that never ends.
+            if number % 2 == 0 {
+                // One that was sent away already takes nothing any more.
+                let _ = client.write_all(b"{");
+            }
+            client
+        })
+        .collect();
+    for _ in 0..3 {
+        let asked = place.host.polis(["node", "status", "--root", root.to_str().unwrap(), "--timeout", "20s"]);
+        assert!(asked.status.success(), "{}", String::from_utf8_lossy(&asked.stderr));
+    }
+    // Less than the time after which the silent would have gone by themselves.
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    drop(silent);
+    assert!(node.stop().success());
 }

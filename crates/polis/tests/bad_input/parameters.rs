@@ -39,7 +39,8 @@ fn missing() {
         what: "cannot be read",
         place: &place.parameters,
         why: "No such file or directory",
-        next: "hint: check the path and its permissions; `polis parameters bootstrap` makes such a file",
+        next: "hint: check the path and its permissions; `polis parameters bootstrap` makes such a file for the first node of a cluster, \
+               `polis parameters register` one for each that follows",
     };
     refused(&place.host, place.command(), 1, says);
     // Without the option, the usual places are named.

@@ -1,5 +1,5 @@
 //! The crash matrix: a node that is killed at any point of a start comes back as the same node, with everything that was
-//! acknowledged. See `points` for the table.
+//! acknowledged. See `tables` for the points.
 //!
 //! `POLIS_SOAK=1` asks for the full count of random kills, `POLIS_SEED` repeats those of an earlier run.
 
@@ -11,6 +11,7 @@ mod points;
 mod prepared;
 mod random;
 mod recorded;
+mod tables;
 mod traced;
 
 use std::fs;

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use polis_control::NodeState;
 use polis_testkit::store::Store;
-use polis_testkit::{checks, processes};
+use polis_testkit::{NodeData, StorageSecurity, checks, processes};
 
-use crate::points::{FIRST_START, LATER_START, Place as Point, Start};
+use crate::points::{Place as Point, Start};
+use crate::tables::{first_start, later_start};
 use crate::{Place, was_killed};
 
 /// Cases that run at a time. Starts wait for disks and for etcd's election more than for a processor.
@@ -31,12 +32,12 @@ enum Outcome {
 
 #[test]
 fn a_first_start_that_is_killed_at_any_point_is_made_good() {
-    run_matrix(&FIRST_START, || (), |(), point| first_start(point));
+    run_matrix(&first_start(), || (), |(), point| first_case(point));
 }
 
 #[test]
 fn a_later_start_that_is_killed_at_any_point_loses_nothing() {
-    run_matrix(&LATER_START, LaterStarts::new, |starts, point| starts.case(point));
+    run_matrix(&later_start(), LaterStarts::new, |starts, point| starts.case(point));
 }
 
 /// Runs all cases of a start on a few threads, each with a state of its own, and prints a line for each.
@@ -104,9 +105,9 @@ fn die_at(place: &Place, start: &Start, point: &Point) -> Option<Duration> {
     Some(etcd)
 }
 
-fn first_start(point: &Point) -> Outcome {
+fn first_case(point: &Point) -> Outcome {
     let place = Place::new();
-    let Some(etcd) = die_at(&place, &FIRST_START, point) else { return Outcome::NotPassed };
+    let Some(etcd) = die_at(&place, &first_start(), point) else { return Outcome::NotPassed };
     let passed = place.passed();
     let has_passed = |point: &str| passed.iter().any(|passed| passed == point);
 
@@ -165,7 +166,7 @@ impl LaterStarts {
 
     fn case(&mut self, point: &Point) -> Outcome {
         let files = contents(&self.place.root());
-        let Some(etcd) = die_at(&self.place, &LATER_START, point) else { return Outcome::NotPassed };
+        let Some(etcd) = die_at(&self.place, &later_start(), point) else { return Outcome::NotPassed };
         // A later start makes nothing of value, so it cannot lose any either.
         assert_eq!(contents(&self.place.root()), files);
         self.run();
@@ -175,16 +176,15 @@ impl LaterStarts {
 
 /// The files in which a node keeps what it is, with their contents.
 fn contents(root: &Path) -> BTreeMap<&'static str, Vec<u8>> {
-    let names = [
-        "esp/polis/journal.0",
-        "esp/polis/journal.1",
-        "data/partition",
-        "data/etcd/credentials",
-        "data/node/credentials",
-        "data/node/roles.0",
-    ];
-    names
-        .into_iter()
-        .map(|name| (name, fs::read(root.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))))
-        .collect()
+    let plain = ["esp/polis/journal.0", "esp/polis/journal.1"];
+    let encrypted: &[&str] = match StorageSecurity::of_this_run() {
+        StorageSecurity::Insecure => &[],
+        StorageSecurity::Authenticated => &["encrypted/partition", "encrypted/slot.0"],
+    };
+    let of_data = ["data/partition", "data/etcd/credentials", "data/node/credentials", "data/node/roles.0"];
+    let data = NodeData::of(root);
+    let below =
+        |parent: PathBuf, name| (name, fs::read(parent.join(name)).unwrap_or_else(|error| panic!("{name}: {error}")));
+    let direct = plain.iter().chain(encrypted).map(|name| below(root.to_owned(), *name));
+    direct.chain(of_data.iter().map(|name| below(data.parent().to_owned(), *name))).collect()
 }

@@ -1,15 +1,9 @@
-//! The table: every fault point of a first start and of a later one, with the windows of `crash-windows.md` that a kill there
-//! falls into. The Manager's are passed in the order of the table. Beside it runs what a node does for its cluster, whose points
-//! are passed when it is their turn.
-//!
-//! A recorded start must pass exactly these points, so a durable write or a transaction that is added or taken away changes
-//! this table.
+//! What a table of points is made of (the tables are in [`crate::tables`]), and the places to die at that follow from one.
 
 use std::collections::HashMap;
 
-use crate::prepared;
-
 /// A call site, and so all points around one durable step.
+#[derive(Clone, Copy)]
 pub(crate) struct Site {
     pub(crate) name: &'static str,
     pub(crate) steps: Steps,
@@ -27,17 +21,20 @@ pub(crate) enum Steps {
     Settle,
     /// etcd carries out a change.
     Transaction,
+    /// A child process does something to the disk, or takes hold of it.
+    Child,
 }
 
 /// A start: what its main line passes in order, and what is passed beside it, at times that chance decides.
 pub(crate) struct Start {
     pub(crate) name: &'static str,
-    pub(crate) sites: &'static [Site],
-    pub(crate) beside: &'static [Beside],
+    pub(crate) sites: Vec<Site>,
+    pub(crate) beside: Vec<Beside>,
 }
 
 /// A site that other runnables pass beside the Manager. Its name may be one of the main line, too: what the Manager reads, others
 /// read as well.
+#[derive(Clone, Copy)]
 pub(crate) struct Beside {
     pub(crate) site: Site,
     pub(crate) often: Often,
@@ -54,127 +51,6 @@ pub(crate) enum Often {
     Later,
 }
 
-/// All windows that one node alone can show.
-pub(crate) const WINDOWS: [&str; 18] =
-    ["S1", "S2", "S3", "S4", "S5", "S6", "W1", "W2", "W3", "W4", "W6", "W10", "W11", "W12", "W13", "W14", "W18", "W20"];
-
-/// Windows that a kill at a point alone does not open: what must be prepared, and the test that does.
-pub(crate) const PREPARED: [(&str, fn()); 8] = [
-    ("S1", prepared::s1_parameters_that_are_still_present_are_ignored),
-    ("S5", prepared::s5_a_slow_etcd_is_waited_for),
-    ("S6", prepared::s6_a_founding_that_etcd_had_only_begun_is_begun_again),
-    ("W11", prepared::w11_a_directory_that_is_rewritten_always_has_this_node),
-    ("W12", prepared::w12_torn_roles_are_mended),
-    ("W14", prepared::w14_roles_that_were_not_saved_are_healed),
-    ("W18", prepared::w18_a_failed_format_is_tried_again_in_the_same_process),
-    ("W20", prepared::w20_a_longer_stale_temporary_is_swept),
-];
-
-use Often::{AtLeast, Between, Later};
-use Steps::{Directory, Settle, Transaction, Write};
-
-const fn site(name: &'static str, steps: Steps, windows: &'static [&'static str]) -> Site {
-    Site { name, steps, windows }
-}
-
-const fn beside(often: Often, name: &'static str, steps: Steps, windows: &'static [&'static str]) -> Beside {
-    Beside { site: site(name, steps, windows), often }
-}
-
-pub(crate) const FIRST_START: Start = Start {
-    name: "first start",
-    sites: &[
-        // Nothing of value exists yet: the next start begins anew.
-        site("root/create", Directory, &["S2", "W1"]),
-        site("layout/esp", Directory, &["S2", "W1"]),
-        site("layout/esp/polis", Directory, &["S2", "W1"]),
-        site("peers/load", Settle, &["S2", "W1"]),
-        site("journal/load", Settle, &["S2", "W1", "W10"]),
-        // From `renamed` on this is a node with an identity.
-        site("journal/intent", Write, &["S2", "W1", "W2", "W10", "W20"]),
-        site("data/partition/load", Settle, &["W10", "W18"]),
-        site("data/format", Directory, &["W10", "W18"]),
-        site("data/format/directories", Directory, &["W10", "W18"]),
-        site("data/format/etcd/data", Directory, &["W10", "W18"]),
-        site("data/format/partition", Write, &["W10", "W18", "W20"]),
-        site("data/partition/load", Settle, &["W10", "W18"]),
-        site("node/roles/load", Settle, &["W10", "W12"]),
-        site("roles/first", Write, &["W10", "W12", "W13", "W20"]),
-        site("journal/formatted", Write, &["W10", "W18", "W20"]),
-        // Storage is ready, and the cluster does not exist.
-        site("etcd/credentials/load", Settle, &["S6", "W3", "W13"]),
-        site("etcd/credentials/found", Write, &["S3", "S4", "S6", "W3", "W4", "W10", "W13", "W20"]),
-        site("etcd/member-directory", Directory, &["S6", "W3", "W13"]),
-        site("birth", Transaction, &["S6", "W3", "W6", "W13"]),
-        // The cluster exists, and this node does not know it yet.
-        site("node/credentials/load", Settle, &["S6", "W10"]),
-        site("node/credentials", Write, &["S3", "S4", "W4", "W10", "W20"]),
-        site("etcd/credentials/without-authority", Write, &["S3", "S4", "W4", "W10", "W20"]),
-        site("journal/enrolled", Write, &["W10", "W20"]),
-        // A member, which is not Running yet.
-        site("node/credentials/load", Settle, &["S1"]),
-        site("start-record", Transaction, &["S1"]),
-    ],
-    beside: &[
-        // At least for the first state and for Running, at most for every transition: those that follow each other quickly are
-        // written as one.
-        beside(Between(2, 6), "last-state", Write, &["S1", "W20"]),
-        // From here on for a node that has an identity. What earlier starts have left of the cluster:
-        beside(Between(1, 1), "node/revocations/load", Settle, &["S1", "W10"]),
-        beside(Between(1, 1), "directory/load", Settle, &["S1", "W11"]),
-        beside(Between(1, 1), "members/load", Settle, &["S1", "W10"]),
-        beside(Between(1, 1), "node/roles/load", Settle, &["S1", "W12"]),
-        beside(AtLeast(1), "etcd/joining/load", Settle, &["S1"]),
-        beside(AtLeast(2), "etcd/credentials/load", Settle, &["S1"]),
-        // Who leads, and what the leader is told.
-        beside(Between(1, 1), "curator/leadership/claim", Transaction, &["S1"]),
-        beside(AtLeast(3), "curator/read", Transaction, &["S1"]),
-        // With and perhaps before it is known that this node has a curator. Each may come between a report and what that was
-        // based on, which is then repeated.
-        beside(Between(1, 2), "curator/node/status", Transaction, &["S1"]),
-        beside(Between(1, 3), "curator/node/report", Transaction, &["S1"]),
-        beside(Later, "curator/leadership/alive", Transaction, &["S1"]),
-        // What the cluster has told.
-        beside(Between(1, 3), "directory", Write, &["S1", "W11", "W20"]),
-        beside(Between(1, 1), "node/revocations", Write, &["S1", "W10", "W20"]),
-        beside(Between(1, 1), "members/newest", Write, &["S1", "W10", "W20"]),
-    ],
-};
-
-pub(crate) const LATER_START: Start = Start {
-    name: "later start",
-    sites: &[
-        // Once before anything is touched, and once by the Manager.
-        site("journal/load", Settle, &["S1", "W10"]),
-        site("layout/esp", Directory, &["S1"]),
-        site("layout/esp/polis", Directory, &["S1"]),
-        site("peers/load", Settle, &["S1"]),
-        site("journal/load", Settle, &["S1", "W10"]),
-        site("data/partition/load", Settle, &["S1", "W10"]),
-        site("node/credentials/load", Settle, &["S1", "W10"]),
-        site("node/roles/load", Settle, &["S1", "W10", "W12"]),
-        site("etcd/joining/load", Settle, &["S1", "W10"]),
-        site("etcd/credentials/load", Settle, &["S1", "W10"]),
-        site("directory/load", Settle, &["S1", "W11"]),
-        site("node/credentials/load", Settle, &["S1"]),
-        site("start-record", Transaction, &["S1"]),
-    ],
-    beside: &[
-        beside(Between(2, 4), "last-state", Write, &["S1", "W20"]),
-        beside(Between(1, 1), "etcd/member-directory", Directory, &["S1", "W10"]),
-        beside(Between(1, 1), "node/revocations/load", Settle, &["S1", "W10"]),
-        beside(Between(1, 1), "directory/load", Settle, &["S1", "W11"]),
-        beside(Between(1, 1), "members/load", Settle, &["S1", "W10"]),
-        beside(Between(1, 1), "node/roles/load", Settle, &["S1", "W12"]),
-        beside(AtLeast(1), "etcd/joining/load", Settle, &["S1"]),
-        beside(AtLeast(2), "etcd/credentials/load", Settle, &["S1"]),
-        beside(Between(1, 1), "curator/leadership/claim", Transaction, &["S1"]),
-        beside(AtLeast(3), "curator/read", Transaction, &["S1"]),
-        beside(Between(1, 2), "curator/node/status", Transaction, &["S1"]),
-        beside(Later, "curator/leadership/alive", Transaction, &["S1"]),
-    ],
-};
-
 /// A place to die at: a point, passed for the `pass`-th time.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
@@ -188,9 +64,9 @@ pub(crate) struct Place {
 impl Steps {
     pub(crate) const fn names(self) -> &'static [&'static str] {
         match self {
-            Self::Write => &["begin", "created", "synced", "renamed", "done"],
+            Self::Write => &["begin", "created", "synced", "renamed", "named", "done"],
             Self::Directory => &["begin", "created", "done"],
-            Self::Settle => &["begin", "done"],
+            Self::Settle | Self::Child => &["begin", "done"],
             Self::Transaction => &["before", "after"],
         }
     }
@@ -239,7 +115,7 @@ impl Start {
                 Place { point, pass: *pass, certain: true, windows }
             })
             .collect();
-        for Beside { site, often } in self.beside {
+        for Beside { site, often } in &self.beside {
             let (least, most) = often.to_die_at();
             for point in site.points() {
                 let in_main = passes.get(&point).copied().unwrap_or_default();
@@ -257,8 +133,8 @@ impl Start {
     /// The points that are passed only after a while.
     pub(crate) fn later(&self) -> impl Iterator<Item = String> {
         let is_later = |beside: &&Beside| match beside.often {
-            Later => true,
-            Between(..) | AtLeast(_) => false,
+            Often::Later => true,
+            Often::Between(..) | Often::AtLeast(_) => false,
         };
         self.beside.iter().filter(is_later).flat_map(|beside| beside.site.points())
     }
@@ -277,18 +153,4 @@ impl Start {
             .chain(beside)
             .all(|(point, least)| count(passed, &point) >= count(&main, &point) + least)
     }
-}
-
-#[test]
-fn every_window_that_one_node_can_show_is_named() {
-    let starts = [&FIRST_START, &LATER_START];
-    let sites =
-        starts.iter().flat_map(|start| start.sites.iter().chain(start.beside.iter().map(|beside| &beside.site)));
-    let mut named: Vec<&str> =
-        sites.flat_map(|site| site.windows).copied().chain(PREPARED.map(|(window, _)| window)).collect();
-    named.sort_unstable();
-    named.dedup();
-    let mut wanted = WINDOWS.to_vec();
-    wanted.sort_unstable();
-    assert_eq!(named, wanted);
 }

@@ -1,16 +1,18 @@
 //! Windows that need more than a kill: what stands on the disk or what etcd does is prepared.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use polis_control::NodeState;
 use polis_testkit::address::TestAddress;
 use polis_testkit::checks::{self, OnDisk};
-use polis_testkit::{damage, etcd, processes, scratch};
+use polis_testkit::{NodeData, StorageSecurity, damage, etcd, processes, scratch};
 
-use crate::points::{FIRST_START, Steps};
+use crate::points::Steps;
+use crate::tables::first_start;
 use crate::{Place, was_killed};
 
 /// A place with a node that has run, has come to rest and was stopped.
@@ -18,7 +20,7 @@ fn enrolled() -> (Place, OnDisk) {
     let place = Place::new();
     let mut node = place.host.spawn(place.logged(place.host.command()));
     node.wait_state(NodeState::Running);
-    place.wait_rest(&mut node, &FIRST_START);
+    place.wait_rest(&mut node, &first_start());
     assert!(node.stop().success());
     let before = checks::on_disk(&place.root());
     (place, before)
@@ -105,7 +107,8 @@ pub(crate) fn s6_a_founding_that_etcd_had_only_begun_is_begun_again() {
     let before = checks::on_disk(&place.root());
     // As after a kill between etcd's making of the log and its first entry: the head alone is there. etcd starts with that, has
     // no voter, and waits for a leader for ever.
-    let log = place.root().join("data/etcd/data/member/wal/0000000000000000-0000000000000000.wal");
+    let data = NodeData::of(&place.root());
+    let log = data.path("data/etcd/data/member/wal/0000000000000000-0000000000000000.wal");
     let mut bytes = fs::read(&log).unwrap();
     let mut position = 0;
     while bytes[position + 9] != ENTRY {
@@ -115,6 +118,7 @@ pub(crate) fn s6_a_founding_that_etcd_had_only_begun_is_begun_again() {
     }
     bytes[position..].fill(0);
     fs::write(&log, bytes).unwrap();
+    drop(data);
     run(&place, &before);
 }
 
@@ -126,7 +130,7 @@ pub(crate) fn w11_a_directory_that_is_rewritten_always_has_this_node() {
         place.host.move_to(TestAddress::claim());
         let new = place.host.ip().to_string();
         die_at(&place, &format!("directory/{step}"));
-        let is_replaced = ["renamed", "done"].contains(step);
+        let is_replaced = ["renamed", "named", "done"].contains(step);
         let now = checks::own_addresses(&place.root());
         assert_eq!(now.first(), Some(if is_replaced { &new } else { &old }), "{step}: {now:?}");
 
@@ -168,13 +172,15 @@ pub(crate) fn w14_roles_that_were_not_saved_are_healed() {
 #[test]
 pub(crate) fn w12_torn_roles_are_mended() {
     let (place, before) = enrolled();
-    let roles = ["roles.0", "roles.1"].map(|name| place.root().join("data/node").join(name));
-    let whole = fs::read(&roles[0]).unwrap();
+    let roles = |data: &NodeData| ["roles.0", "roles.1"].map(|name| data.path("data/node").join(name));
+    let whole = fs::read(&roles(&NodeData::of(&place.root()))[0]).unwrap();
     // Each start writes the roles anew, the one torn file or the other. What is torn in turn: the only one, both, and one.
-    for torn in [&roles[..1], &roles[..], &roles[1..]] {
-        for path in torn {
+    for torn in [0..1, 0..2, 1..2] {
+        let data = NodeData::of(&place.root());
+        for path in &roles(&data)[torn] {
             fs::write(path, &whole[..whole.len() / 2]).unwrap();
         }
+        drop(data);
         let mut node = place.host.start(&place.parameters);
         let status = node.wait_state(NodeState::Running);
         assert_eq!(checks::faults(&status), ["roles-damaged"]);
@@ -194,6 +200,13 @@ pub(crate) fn w18_a_failed_format_is_tried_again_in_the_same_process() {
     let obstacle = place.root().join("data");
     fs::write(&obstacle, "").unwrap();
     let mut node = place.host.start(&place.parameters);
+    if StorageSecurity::of_this_run() == StorageSecurity::Authenticated {
+        // What is in the way of a mount is not even tried; the disk that is full, which is, has a test among those of encrypted data.
+        assert_eq!(node.wait_exit().code(), Some(1), "{}", node.log());
+        fs::remove_file(&obstacle).unwrap();
+        run(&place, &OnDisk::default());
+        return;
+    }
     let status = node.wait_condition("storage-failing");
     assert_eq!(status.state, NodeState::CreatingCluster);
     fs::remove_file(&obstacle).unwrap();
@@ -208,12 +221,20 @@ pub(crate) fn w18_a_failed_format_is_tried_again_in_the_same_process() {
 #[test]
 pub(crate) fn w20_a_longer_stale_temporary_is_swept() {
     let (place, before) = enrolled();
-    let files: Vec<PathBuf> = scratch::files(&place.root())
-        .into_iter()
-        .filter(|path| {
-            !path.starts_with(place.root().join("data/etcd/data")) && !path.starts_with(place.root().join("ephemeral"))
-        })
-        .collect();
+    let stands = |root: &Path, data: &NodeData| -> Vec<PathBuf> {
+        // The ciphertext is seen through what is below `data`, and the key slots are not the node's to read.
+        let is_direct = |path: &PathBuf| {
+            let below = path.strip_prefix(root).unwrap();
+            ["data", "ephemeral", "encrypted/cipher", "encrypted/work"].iter().all(|other| !below.starts_with(other))
+        };
+        let direct = scratch::files(root).into_iter().filter(is_direct);
+        let etcd = data.path("data/etcd/data");
+        let below = scratch::files(&data.path("data")).into_iter().filter(|path| !path.starts_with(&etcd));
+        direct.chain(below).collect()
+    };
+    let root = place.root();
+    let data = NodeData::of(&root);
+    let files = stands(&root, &data);
     assert!(files.len() >= 7, "{files:?}");
     let mut stale = Vec::new();
     for path in &files {
@@ -223,18 +244,27 @@ pub(crate) fn w20_a_longer_stale_temporary_is_swept() {
         fs::write(&temporary, [fs::read(path).unwrap(), vec![b'x'; 1 << 20]].concat()).unwrap();
         stale.push(temporary);
     }
-    let lengths = || files.iter().map(|path| fs::metadata(path).unwrap().len()).collect::<Vec<_>>();
-    let before_start = lengths();
+    let lengths = |files: &[PathBuf]| files.iter().map(|path| fs::metadata(path).unwrap().len()).collect::<Vec<_>>();
+    let before_start = lengths(&files);
+    drop(data);
     let log = run(&place, &before);
+    let data = NodeData::of(&root);
+    let (then, files) = (files, stands(&root, &data));
+    assert_eq!(names(&files), names(&then));
     for path in &stale {
-        assert!(!path.exists() && log.contains(path.file_name().unwrap().to_str().unwrap()), "{}", path.display());
+        assert!(log.contains(path.file_name().unwrap().to_str().unwrap()), "{}", path.display());
     }
     // Nothing of them got into the files; only the last state is written by each start.
-    for ((path, before), now) in files.iter().zip(before_start).zip(lengths()) {
+    for ((path, before), now) in files.iter().zip(before_start).zip(lengths(&files)) {
         assert!(
             now == before || path.ends_with("last_state.json") && now < 1 << 20,
             "{}: {before} and {now} bytes",
             path.display()
         );
     }
+}
+
+/// Names of files without the directories above them, which differ from look to look where data are encrypted.
+fn names(files: &[PathBuf]) -> Vec<&OsStr> {
+    files.iter().filter_map(|path| path.file_name()).collect()
 }

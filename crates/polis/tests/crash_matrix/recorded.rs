@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use polis_testkit::checks::{self, OnDisk};
 
 use crate::Place;
-use crate::points::{Beside, FIRST_START, LATER_START, Start, Steps};
+use crate::points::{Beside, Start, Steps};
+use crate::tables::{first_start, later_start};
 
 #[test]
 fn each_start_passes_exactly_the_points_of_the_table() {
     let place = Place::new();
-    for start in [&FIRST_START, &LATER_START] {
+    for start in [&first_start(), &later_start()] {
         let mut node = place.host.spawn(place.logged(place.host.command()));
         let status = node.wait_state(polis_control::NodeState::Running);
         checks::running(&place.root(), &status, &OnDisk::default());
@@ -39,7 +40,7 @@ pub(crate) fn compare(start: &Start, passed: &[String]) {
         let (site, step) = point.rsplit_once('/').expect("a point has a site and a step");
         by_site.entry(site).or_default().push(step);
     }
-    for beside in start.beside {
+    for beside in &start.beside {
         let steps = by_site.remove(beside.site.name).unwrap_or_default();
         assert!(is_of_the_table(beside, &steps), "the {} passed {}/{steps:?}", start.name, beside.site.name);
     }
@@ -54,7 +55,7 @@ fn is_of_the_table(beside: &Beside, steps: &[&str]) -> bool {
     let is_whole = match beside.site.steps {
         // Nobody writes the same thing at the same time as somebody else.
         Steps::Write | Steps::Directory => steps.chunks(names.len()).all(|written| written == names),
-        Steps::Settle => times.iter().all(|time| *time == times[0]),
+        Steps::Settle | Steps::Child => times.iter().all(|time| *time == times[0]),
         // A stop does not wait for what etcd was asked for.
         Steps::Transaction => times.is_sorted_by(|one, next| one >= next),
     };

@@ -10,13 +10,14 @@ use polis_testkit::store::Store;
 use polis_testkit::trace;
 
 use crate::Place;
-use crate::points::{Beside, FIRST_START, LATER_START, Site, Start, Steps};
+use crate::points::{Beside, Site, Start, Steps};
 use crate::recorded::compare;
+use crate::tables::{first_start, later_start};
 
 #[test]
 fn every_rename_sync_and_transaction_stands_between_two_points() {
     let place = Place::new();
-    for start in [&FIRST_START, &LATER_START] {
+    for start in [&first_start(), &later_start()] {
         let file = place.host.directory().join("trace");
         let mut node = place.host.spawn(place.logged(place.host.traced_command(&file)));
         node.wait_state(NodeState::Running);
@@ -68,10 +69,10 @@ fn for_sure(start: &Start) -> impl Iterator<Item = (&Site, usize)> {
 /// System calls that a start makes for sure to make things last, without those that settle.
 fn calls_of(start: &Start) -> usize {
     let calls = |(site, times): (&Site, usize)| match site.steps {
-        // The file, its new name, and its directory.
-        Steps::Write => 3 * times,
+        // The file, its new name, the file under it, and its directory.
+        Steps::Write => 4 * times,
         Steps::Directory => times,
-        Steps::Settle | Steps::Transaction => 0,
+        Steps::Settle | Steps::Transaction | Steps::Child => 0,
     };
     for_sure(start).map(calls).sum()
 }
@@ -80,7 +81,7 @@ fn calls_of(start: &Start) -> usize {
 fn transactions(start: &Start) -> usize {
     let transactions = |(site, times): (&Site, usize)| match site.steps {
         Steps::Transaction => times,
-        Steps::Write | Steps::Directory | Steps::Settle => 0,
+        Steps::Write | Steps::Directory | Steps::Settle | Steps::Child => 0,
     };
     for_sure(start).map(transactions).sum()
 }

@@ -97,8 +97,9 @@ fn case(scene: &mut Scene, place: &Place) -> Outcome {
     scene.check(goal, &id);
     scene.clear(goal, &id);
     let died = scene.end_plan(node);
-    // A call that was given up in the restless time after the first death may have been carried out nevertheless; then nobody passes
-    // what follows it, and the repetition finds the work done.
+    // After the founder's first death the joiner, once it votes, may be the one that leads: what is left of a change of members is then
+    // carried out there, where nobody dies. Besides, a call that was given up in that restless time may have been carried out
+    // nevertheless; then nobody passes what follows it, and the repetition finds the work done.
     let least = if node == FOUNDER { 1 } else { place.faults.len() };
     assert!(died >= least || !place.site.is_certain, "it died {died} times: {:?}", place.faults);
     if died == 0 { Outcome::NotPassed } else { Outcome::Died(died) }

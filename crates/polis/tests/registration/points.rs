@@ -4,10 +4,15 @@
 //! A recorded life must pass these sites and no other, so a durable write or a transaction that is added or taken away changes
 //! this table.
 
+use std::sync::LazyLock;
+
+use polis_testkit::StorageSecurity;
+
 use crate::scene::{FOUNDER, Goal, JOINER};
 use crate::{deleted, prepared};
 
 /// A call site, and so all points around one durable step.
+#[derive(Clone, Copy)]
 pub(crate) struct Site {
     /// The node that passes it.
     pub(crate) node: usize,
@@ -35,10 +40,12 @@ pub(crate) enum Steps {
     Settle,
     /// Somebody else carries out a change: etcd, or the leader.
     Call,
+    /// A child process does something to the disk, or takes hold of it.
+    Child,
 }
 
 use Goal::{Member, Up};
-use Steps::{Call, Directory, Removal, Settle, Write};
+use Steps::{Call, Child, Directory, Removal, Settle, Write};
 
 const fn joiner(name: &'static str, steps: Steps, goal: Goal, windows: &'static [&'static str]) -> Site {
     Site { node: JOINER, name, steps, pass: 1, is_certain: true, goal, windows }
@@ -78,8 +85,16 @@ pub(crate) const ELSEWHERE: [(&str, &str, &str); 4] = [
     ("W22", include_str!("../cluster/deletion.rs"), "a_node_that_is_deleted_while_it_waits_or_sleeps_learns_of_it"),
 ];
 
-/// The sites, each node's in their order.
-pub(crate) const SITES: &[Site] = &[
+/// The sites, each node's in their order. What the joiner passes for its data depends on how they are protected.
+pub(crate) static SITES: LazyLock<Vec<Site>> = LazyLock::new(|| {
+    let [format, running, voting]: [&[Site]; 3] = match StorageSecurity::of_this_run() {
+        StorageSecurity::Insecure => [PLAIN_FORMAT, &[], &[]],
+        StorageSecurity::Authenticated => [ENCRYPTED_FORMAT, KEY_DROPPED, KEY_KEPT],
+    };
+    [BEFORE_FORMAT, format, UNTIL_RUNNING, running, UNTIL_GONE, voting].concat()
+});
+
+const BEFORE_FORMAT: &[Site] = &[
     // Nobody knows of the joiner yet.
     joiner("root/create", Directory, Up, &[]),
     joiner("layout/esp", Directory, Up, &[]),
@@ -91,11 +106,41 @@ pub(crate) const SITES: &[Site] = &[
     joiner("register/call", Call, Up, &["W7", "W17"]),
     // It is registered.
     joiner("journal/admitted", Write, Up, &["W7", "W17"]),
+];
+
+const PLAIN_FORMAT: &[Site] = &[
     joiner("data/partition/load", Settle, Up, &["W7"]),
     joiner("data/format", Directory, Up, &["W7"]),
     joiner("data/format/directories", Directory, Up, &["W7"]),
     joiner("data/format/etcd/data", Directory, Up, &["W7"]),
     joiner("data/format/partition", Write, Up, &["W7"]),
+];
+
+const ENCRYPTED_FORMAT: &[Site] = &[
+    joiner("data/partition/load", Settle, Up, &["W7"]),
+    joiner("data/gocryptfs/directory", Directory, Up, &["W7"]),
+    joiner("data/gocryptfs/directories", Directory, Up, &["W7"]),
+    joiner("data/gocryptfs/initialize", Child, Up, &["W7"]),
+    joiner("data/gocryptfs/slot", Write, Up, &["W7"]),
+    joiner("data/gocryptfs/mount-point", Directory, Up, &["W7"]),
+    joiner("data/gocryptfs/mount", Child, Up, &["W7"]),
+    joiner("data/format", Directory, Up, &["W7"]),
+    joiner("data/format/directories", Directory, Up, &["W7"]),
+    joiner("data/format/etcd/data", Directory, Up, &["W7"]),
+    joiner("data/format/partition", Write, Up, &["W7"]),
+    joiner("data/gocryptfs/partition", Write, Up, &["W7"]),
+];
+
+/// A node that is known to the cluster leaves the cluster's half of its key to it, in both generations of its journal.
+const KEY_DROPPED: &[Site] = &[
+    joiner("journal/unlock-key", Write, Up, &["W9"]),
+    perhaps(at_pass(2, joiner("journal/unlock-key", Write, Up, &["W9"]))),
+];
+
+/// A second member must come back alone, and keeps it again.
+const KEY_KEPT: &[Site] = &[perhaps(at_pass(3, joiner("journal/unlock-key", Write, Member, &["W14"])))];
+
+const UNTIL_RUNNING: &[Site] = &[
     joiner("node/roles/load", Settle, Up, &["W7"]),
     joiner("roles/first", Write, Up, &["W7"]),
     joiner("journal/formatted", Write, Up, &["W7"]),
@@ -107,6 +152,9 @@ pub(crate) const SITES: &[Site] = &[
     joiner("directory/first", Write, Up, &["W9", "W11"]),
     joiner("node/credentials", Write, Up, &["W9"]),
     joiner("journal/enrolled", Write, Up, &["W9"]),
+    // Once more, over the older generation, which has the node key and the ticket still.
+    // A start after that makes both generations alike at another site.
+    perhaps(at_pass(2, joiner("journal/enrolled", Write, Up, &["W9"]))),
     // It runs.
     joiner("members/load", Settle, Up, &[]),
     joiner("node/revocations/load", Settle, Up, &[]),
@@ -116,6 +164,9 @@ pub(crate) const SITES: &[Site] = &[
     joiner("members/newest", Write, Up, &[]),
     joiner("directory", Write, Up, &["W11"]),
     perhaps(at_pass(2, joiner("directory", Write, Member, &["W11"]))),
+];
+
+const UNTIL_GONE: &[Site] = &[
     // It becomes a consensus member.
     joiner("etcd/joining/begin", Write, Member, &["W14"]),
     joiner("roles/recorded", Write, Member, &["W14"]),
@@ -147,10 +198,12 @@ pub(crate) const SITES: &[Site] = &[
 
 /// What the leader passes for itself, or at times that have nothing to do with the joiner: these points are those of a node
 /// alone, at which `crash_matrix` kills.
-pub(crate) const OF_A_NODE_ALONE: [&str; 16] = [
+pub(crate) const OF_A_NODE_ALONE: [&str; 18] = [
     "curator/leadership/alive",
     "curator/leadership/claim",
     "curator/read",
+    "data/gocryptfs/mount",
+    "data/gocryptfs/mount-point",
     "data/partition/load",
     "directory",
     "directory/load",
@@ -179,10 +232,10 @@ pub(crate) struct Place {
 impl Steps {
     pub(crate) const fn names(self) -> &'static [&'static str] {
         match self {
-            Self::Write => &["begin", "created", "synced", "renamed", "done"],
+            Self::Write => &["begin", "created", "synced", "renamed", "named", "done"],
             Self::Directory => &["begin", "created", "done"],
             Self::Removal => &["begin", "removed", "done"],
-            Self::Settle => &["begin", "done"],
+            Self::Settle | Self::Child => &["begin", "done"],
             Self::Call => &["before", "after"],
         }
     }
@@ -223,7 +276,7 @@ impl Site {
 /// Every place to die at: on both sides of each site, and in a long run at each point alone.
 pub(crate) fn places(is_soak: bool) -> Vec<Place> {
     let mut places = Vec::new();
-    for site in SITES {
+    for site in SITES.iter() {
         let place = |faults, is_together| Place { site, faults, is_together };
         places.push(place(site.both_sides(), false));
         if site.is_shared() {
@@ -255,7 +308,7 @@ fn every_window_of_this_stage_is_named() {
 #[test]
 fn a_short_run_has_both_sides_of_every_site() {
     let places = places(false);
-    for site in SITES {
+    for site in SITES.iter() {
         let of_site = places.iter().filter(|place| std::ptr::eq(place.site, site) && !place.is_together);
         let faults: Vec<&String> = of_site.flat_map(|place| &place.faults).collect();
         let ends = [site.steps.names()[0], site.steps.names()[site.steps.names().len() - 1]];

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use polis_control::NodeState;
-use polis_testkit::Cluster;
 use polis_testkit::checks::faults;
 use polis_testkit::cluster::health;
 use polis_testkit::confined::{Namespace, in_namespace, seen_by};
+use polis_testkit::{Cluster, StorageSecurity};
 
 /// Exit code of what the cluster refuses.
-const REFUSED: Option<i32> = Some(1);
+const REFUSED: Option<i32> = Some(3);
 
 /// A file that takes all the room. An ext file system has such a directory, and it is in the way of nobody.
 const FILLER: &str = "lost+found/filler";
@@ -37,7 +37,12 @@ pub(crate) fn w19_a_full_esp_after_the_commit_is_waited_for() {
     command.arg("--parameters").arg(parameters);
     let mount = "mount -t tmpfs -o size=256k,mode=700 polis-test \"$1\"; mkdir \"$1/lost+found\"";
     cluster.nodes[1] = Some(host.spawn(in_namespace(Namespace::Mounts, mount, &[&esp], command)));
-    let partition = host.root().join("data/partition");
+    // Of encrypted data the mount is in the node's namespace.
+    let marker = match StorageSecurity::of_this_run() {
+        StorageSecurity::Insecure => "data/partition",
+        StorageSecurity::Authenticated => "encrypted/partition",
+    };
+    let partition = host.root().join(marker);
     let id = cluster.id(1);
     let _ = cluster.node(1).wait_condition("waiting-for-approval");
     let filler = seen_by(cluster.node(1).id(), &esp.join(FILLER));

@@ -57,16 +57,35 @@ pub(crate) const POLICY: Policy = Policy {
         Room { package: "polis-secret", floor: 0, may_use: &[] },
         Room { package: "polis-sys", floor: 0, may_use: &[] },
         Room { package: "polis-version", floor: 0, may_use: &[] },
-        // The supervisor knows nothing of what the runnables do, identity no files, storage and network no cluster.
+        // The supervisor knows nothing of what the runnables do, identity no files, storage, disks and network no cluster.
+        Room { package: "polis-disks", floor: 1, may_use: &["polis-fault", "polis-sys"] },
         Room { package: "polis-identity", floor: 1, may_use: &["polis-secret"] },
-        Room { package: "polis-parameters", floor: 1, may_use: &["polis-identity", "polis-proto", "polis-secret"] },
+        // The static network of a machine as values, which both those who read parameters and the network need.
+        Room { package: "polis-network-configuration", floor: 1, may_use: &["polis-proto"] },
+        Room {
+            package: "polis-parameters",
+            floor: 1,
+            may_use: &["polis-identity", "polis-network-configuration", "polis-proto", "polis-secret"],
+        },
         Room {
             package: "polis-storage",
             floor: 1,
             may_use: &["polis-fault", "polis-proto", "polis-secret", "polis-version"],
         },
         Room { package: "polis-supervisor", floor: 1, may_use: &["polis-condition", "polis-logtree", "polis-sys"] },
-        Room { package: "polis-network", floor: 1, may_use: &["polis-condition", "polis-supervisor"] },
+        Room {
+            package: "polis-network",
+            floor: 1,
+            may_use: &[
+                "polis-condition",
+                "polis-network-configuration",
+                // Its tests write configurations as parameters carry them.
+                "polis-proto",
+                "polis-storage",
+                "polis-supervisor",
+                "polis-sys",
+            ],
+        },
         Room { package: "polis-control", floor: 1, may_use: &["polis-condition", "polis-identity"] },
         // Consensus knows nothing of nodes and roles.
         Room {
@@ -78,6 +97,32 @@ pub(crate) const POLICY: Policy = Policy {
                 "polis-identity",
                 "polis-logtree",
                 "polis-secret",
+                "polis-storage",
+                "polis-supervisor",
+                "polis-sys",
+            ],
+        },
+        // Encrypted data partitions know nothing of clusters.
+        Room {
+            package: "polis-encryption",
+            floor: 2,
+            may_use: &["polis-disks", "polis-fault", "polis-secret", "polis-storage", "polis-sys"],
+        },
+        // The seal by the TPM. Its helper, the one program that is linked to the TPM's library, has the messages from it.
+        Room { package: "polis-tpm", floor: 2, may_use: &["polis-secret", "polis-storage", "polis-sys"] },
+        Room {
+            package: "polis-tpm-helper",
+            floor: 3,
+            may_use: &["polis-secret", "polis-storage", "polis-sys", "polis-tpm"],
+        },
+        // What a machine does as its first process knows nothing of clusters and nodes.
+        Room {
+            package: "polis-machine",
+            floor: 2,
+            may_use: &[
+                "polis-condition",
+                "polis-disks",
+                "polis-logtree",
                 "polis-storage",
                 "polis-supervisor",
                 "polis-sys",
@@ -141,6 +186,14 @@ pub(crate) const POLICY: Policy = Policy {
                 "polis-version",
             ],
         },
+        // Who makes images knows disks, and nothing of nodes.
+        Room { package: "polis-image", floor: 2, may_use: &["polis-disks"] },
+        // Who brings an image onto a machine knows how images are made and kept, and nothing of nodes.
+        Room {
+            package: "polis-update",
+            floor: 3,
+            may_use: &["polis-fault", "polis-image", "polis-storage", "polis-sys"],
+        },
         // The composition root of the daemon: it may know all below.
         Room {
             package: "polis-node",
@@ -150,16 +203,22 @@ pub(crate) const POLICY: Policy = Policy {
                 "polis-consensus",
                 "polis-control",
                 "polis-curator",
+                "polis-encryption",
                 "polis-identity",
+                "polis-image",
                 "polis-logtree",
+                "polis-machine",
                 "polis-manager",
                 "polis-network",
+                "polis-parameters",
                 "polis-proto",
                 "polis-roleserve",
                 "polis-rpc",
                 "polis-secret",
                 "polis-storage",
                 "polis-supervisor",
+                "polis-tpm",
+                "polis-update",
                 "polis-version",
             ],
         },
@@ -170,10 +229,13 @@ pub(crate) const POLICY: Policy = Policy {
             may_use: &[
                 "polis-condition",
                 "polis-control",
+                "polis-disks",
                 "polis-identity",
+                "polis-image",
                 "polis-parameters",
                 "polis-proto",
                 "polis-rpc",
+                "polis-update",
                 "polis-version",
             ],
         },
@@ -181,7 +243,7 @@ pub(crate) const POLICY: Policy = Policy {
         Room {
             package: "polis",
             floor: 6,
-            may_use: &["polis-cli", "polis-control", "polis-fault", "polis-node", "polis-version"],
+            may_use: &["polis-cli", "polis-control", "polis-fault", "polis-node", "polis-sys", "polis-version"],
         },
         // The testkit looks at a node from outside: files, socket, processes. Only its client that writes through consensus is put
         // together from the inside, as a module of a node is, and its owner's client from the parts of the operator's. Nothing of it
@@ -193,6 +255,7 @@ pub(crate) const POLICY: Policy = Policy {
                 "polis-condition",
                 "polis-consensus",
                 "polis-control",
+                "polis-encryption",
                 "polis-identity",
                 "polis-manager",
                 "polis-proto",
@@ -201,6 +264,7 @@ pub(crate) const POLICY: Policy = Policy {
                 "polis-storage",
                 "polis-supervisor",
                 "polis-sys",
+                "polis-tpm",
             ],
         },
     ],
@@ -231,6 +295,11 @@ pub(crate) const POLICY: Policy = Policy {
             package: "nix",
             for_packages: &["polis-sys"],
             reason: "rustix offers the same, and one crate for system calls is enough",
+        },
+        Reserved {
+            package: "tss-esapi",
+            for_packages: &["polis-tpm-helper"],
+            reason: "it needs a C library, which is never linked into polis itself",
         },
         Reserved {
             package: "clap",
@@ -293,6 +362,8 @@ pub(crate) const POLICY: Policy = Policy {
         "BSD-2-Clause",
         "BSD-3-Clause",
         "CC0-1.0",
+        // Of data: the certificates of the authorities of the web.
+        "CDLA-Permissive-2.0",
         "ISC",
         "MIT",
         "MIT-0",

@@ -35,6 +35,8 @@ pub(crate) enum Subject {
     Start,
     /// Restart after kill -9 to Running
     Restart,
+    /// Start and restart on encrypted data, beside plain ones
+    Encrypted,
     /// Memory of an idle node
     Memory,
     /// Context switches of an idle node

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use polis_sys::{ChildProcess, Command, Importance, Output};
+use polis_sys::{ChildProcess, Command, Importance, Input, Output};
 use rustix::process::Signal;
 use tokio::io::AsyncReadExt as _;
 use tokio::io::unix::AsyncFd;
@@ -47,6 +47,7 @@ impl Child {
             arguments,
             environment: Vec::new(),
             working_directory,
+            standard_input: Input::Nothing,
             standard_output: Output::Discard,
             standard_error: Output::Pipe,
             importance: Importance::default(),

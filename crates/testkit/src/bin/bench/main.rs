@@ -13,6 +13,7 @@
 mod arguments;
 mod child;
 mod contestant;
+mod encrypted;
 mod follower;
 mod grow;
 mod idle;
@@ -94,6 +95,7 @@ async fn measure(arguments: &Arguments, place: &Place, report: &mut Report) {
         };
     }
     part!("start", [Start, Restart], start::measure(arguments, place, report).await);
+    part!("encrypted data", [Encrypted], encrypted::measure(arguments, place, report).await);
     part!("idle node", [Memory, Wakeups], idle::measure(arguments, place, report).await);
     part!("runnables", [Runnables], parts::runnables(arguments, place, report));
     part!("log", [Log], parts::log(arguments, place, report));

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use polis_testkit::{etcd, processes};
+use polis_testkit::{StorageSecurity, etcd, mounts, processes};
 use rustix::fs::FlockOperation;
 use tempfile::TempDir;
 
@@ -55,11 +55,15 @@ impl Place {
             .map_err(|_| format!("another measurement is running in {}", directory.display()))?;
         for entry in fs::read_dir(&directory)? {
             let path = entry?.path();
+            // Of a killed node whose data were encrypted.
+            mounts::clear(&path);
             if path.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
         }
         let file_system = file_system(&directory)?;
         let owner_key = directory.join("owner").join("owner-key.pem");
-        let parameters = parameters(&polis, &directory, &owner_key)?;
+        owner(&polis, &directory)?;
+        let parameters = directory.join("parameters.pb");
+        bootstrap(&polis, StorageSecurity::Insecure, &owner_key, &parameters)?;
         let logs = arguments.logs.clone();
         if let Some(logs) = &logs {
             fs::create_dir_all(logs)?;
@@ -86,6 +90,13 @@ impl Place {
         Ok(Some(File::create(logs.join(format!("{number:04}-{name}.log")))?))
     }
 
+    /// A parameters file for a new cluster of nodes that encrypt their data.
+    pub(crate) fn encrypted_parameters(&self) -> Result<PathBuf, BenchError> {
+        let parameters = self.directory.join("encrypted-parameters.pb");
+        bootstrap(&self.polis, StorageSecurity::Authenticated, &self.owner_key, &parameters)?;
+        Ok(parameters)
+    }
+
     /// A directory for one process. Dropping it removes it.
     pub(crate) fn scratch(&self) -> Result<TempDir, BenchError> {
         Ok(tempfile::Builder::new().prefix("").tempdir_in(&self.directory)?)
@@ -100,19 +111,22 @@ impl Drop for Place {
     }
 }
 
+/// Makes the key of an owner.
+fn owner(polis: &Path, directory: &Path) -> Result<(), BenchError> {
+    run(Command::new(polis).args(["owner", "create", "--config"]).arg(directory.join("owner")))
+}
+
 /// Makes parameters as the owner of a cluster would.
-fn parameters(polis: &Path, directory: &Path, owner_key: &Path) -> Result<PathBuf, BenchError> {
-    let (keys, parameters) = (directory.join("owner"), directory.join("parameters.pb"));
-    let run = |command: &mut Command| -> Result<(), BenchError> {
-        let output = command.stdin(Stdio::null()).output()?;
-        let error = || format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-        if output.status.success() { Ok(()) } else { Err(error().into()) }
-    };
-    run(Command::new(polis).args(["owner", "create", "--config"]).arg(&keys))?;
+fn bootstrap(polis: &Path, storage: StorageSecurity, owner_key: &Path, output: &Path) -> Result<(), BenchError> {
     let mut bootstrap = Command::new(polis);
-    bootstrap.args(["parameters", "bootstrap", "--storage-security", "insecure", "--tpm-mode", "disabled"]);
-    run(bootstrap.arg("--owner-key").arg(owner_key).arg("-o").arg(&parameters))?;
-    Ok(parameters)
+    bootstrap.args(["parameters", "bootstrap"]).args(storage.bootstrap_arguments());
+    run(bootstrap.arg("--owner-key").arg(owner_key).arg("-o").arg(output))
+}
+
+fn run(command: &mut Command) -> Result<(), BenchError> {
+    let output = command.stdin(Stdio::null()).output()?;
+    let error = || format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    if output.status.success() { Ok(()) } else { Err(error().into()) }
 }
 
 /// Kind of the file system that holds `path`: of the mounts above it, the innermost.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use polis_control::{Client, NodeState};
 use polis_testkit::address::TestAddress;
-use polis_testkit::processes;
+use polis_testkit::{mounts, processes};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
@@ -85,6 +85,13 @@ impl<'a> NodePlace<'a> {
         let mut node = self.launch().await?;
         node.running().await?;
         Ok(node)
+    }
+}
+
+impl Drop for NodePlace<'_> {
+    fn drop(&mut self) {
+        // Of a killed node whose data are encrypted.
+        mounts::clear(self.directory());
     }
 }
 

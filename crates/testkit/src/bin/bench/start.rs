@@ -1,6 +1,7 @@
 //! How long a start takes: of a new node, and of one that was killed.
 
 use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -21,7 +22,7 @@ const LIFE: Duration = Duration::from_millis(300);
 
 /// What one contestant needed for one thing, run by run.
 #[derive(Default)]
-struct Series {
+pub(crate) struct Series {
     times: Vec<Duration>,
     /// The same times, where the contestant itself logs them.
     logged: Vec<Duration>,
@@ -30,16 +31,16 @@ struct Series {
 
 /// What one contestant needed.
 #[derive(Default)]
-struct Times {
-    start: Series,
-    restart: Series,
+pub(crate) struct Times {
+    pub(crate) start: Series,
+    pub(crate) restart: Series,
 }
 
 /// Measures both, the contestants in turn.
 pub(crate) async fn measure(arguments: &Arguments, place: &Place, report: &mut Report) -> Result<(), BenchError> {
     let (mut polis, mut default, mut quick) = (Times::default(), Times::default(), Times::default());
     for run in 1..=arguments.runs {
-        node(place, &mut polis).await?;
+        node(place, &place.parameters, &mut polis).await?;
         etcd(place, Flags::Default, &mut default).await?;
         etcd(place, Flags::Quick, &mut quick).await?;
         arguments.progress(&format!(
@@ -63,8 +64,10 @@ pub(crate) async fn measure(arguments: &Arguments, place: &Place, report: &mut R
     Ok(())
 }
 
-async fn node(place: &Place, times: &mut Times) -> Result<(), BenchError> {
-    let node = NodePlace::new(place)?;
+/// Starts a node with these parameters and starts it again, killed each time.
+pub(crate) async fn node(place: &Place, parameters: &Path, times: &mut Times) -> Result<(), BenchError> {
+    let mut node = NodePlace::new(place)?;
+    node.parameters = parameters.to_owned();
     for series in [&mut times.start, &mut times.restart] {
         settle().await;
         let clock = Clock::now(&place.directory)?;
@@ -96,17 +99,32 @@ impl Series {
     fn figure(&self, name: &str, others: [(Flags, &Self, Option<f64>); 2]) -> Figure {
         let mut load = self.load;
         others.iter().for_each(|(_, series, _)| load += series.load);
-        let beside = others.map(|(flags, series, limit)| Beside {
-            label: flags.label(),
-            values: milliseconds(&series.times),
-            target: limit.map(Target::AtMost),
-        });
+        let beside = others.map(|(flags, series, limit)| series.beside(flags.label(), limit));
         Figure {
             name: name.to_owned(),
             unit: Unit::Milliseconds,
             values: milliseconds(&self.times),
             target: None,
             beside: beside.into(),
+            others: load.share(),
+        }
+    }
+
+    /// This one as what another is compared with.
+    fn beside(&self, label: &'static str, limit: Option<f64>) -> Beside {
+        Beside { label, values: milliseconds(&self.times), target: limit.map(Target::AtMost) }
+    }
+
+    /// This one, measured in turn with that on plain data, which it must not take longer than by a ratio.
+    pub(crate) fn figure_beside_plain(&self, name: &str, plain: &Self, limit: f64) -> Figure {
+        let mut load = self.load;
+        load += plain.load;
+        Figure {
+            name: name.to_owned(),
+            unit: Unit::Milliseconds,
+            values: milliseconds(&self.times),
+            target: None,
+            beside: vec![plain.beside("plain data", Some(limit))],
             others: load.share(),
         }
     }
