@@ -85,8 +85,8 @@ fn a_member_of_three_that_is_killed_at_any_point_of_the_change_ends_with_a_key_t
     assert_eq!(failed, Vec::<String>::new());
 }
 
-/// Whether nodes are to be killed by the dozen. gocryptfs dies with its node, and in one of some 400 kills it tears a block that had been
-/// synced; until that is mended it is no test of what is promised here, and runs where somebody looks on.
+/// Whether nodes are to be killed by the dozen. gocryptfs dies with its node, and once in some hundreds of kills it was seen to tear a block
+/// that had been synced; until that is mended it is no test of what is promised here, and runs where somebody looks on.
 fn is_asked_for() -> bool {
     if !is_soak() {
         eprintln!("skipped: it kills nodes with encrypted data by the dozen; POLIS_SOAK=1 runs it");
