@@ -7,7 +7,7 @@
 //! | [`write()`] | `begin`, `created`, `synced`, `renamed`, `named`, `done` |
 //! | [`create_directory`], [`create_siblings`] | `begin`, `created`, `done` |
 //! | [`remove`] | `begin`, `removed`, `done` |
-//! | [`settle`] | `begin`, `done` |
+//! | [`settle`], [`settle_file`] | `begin`, `done` |
 
 use polis_fault::point;
 
@@ -137,6 +137,21 @@ pub fn settle(disk: &dyn Disk, site: &'static str, directory: &DiskPath) -> Resu
         Err(error) if !error.is_absent() => return Err(error),
         Ok(()) | Err(_) => {}
     }
+    point(site, "done");
+    Ok(())
+}
+
+/// Makes a file durable that an earlier process left visible, with its name: what [`settle`] does, and on FAT also the length and
+/// place of a file whose writer died between the rename and the sync after it.
+///
+/// # Errors
+///
+/// When the disk does not confirm it.
+pub fn settle_file(disk: &dyn Disk, site: &'static str, path: &DiskPath) -> Result<(), DiskError> {
+    let (directory, _) = split(disk, Action::SyncFile, path)?;
+    point(site, "begin");
+    disk.sync_file(site, path)?;
+    disk.sync_directory(site, &directory)?;
     point(site, "done");
     Ok(())
 }

@@ -55,6 +55,8 @@ pub enum SlotProblem {
     Missing,
     /// It is not a whole file of the format.
     Decode(DecodeError),
+    /// There is nothing in it.
+    Empty,
     /// It is longer than the format allows.
     TooLong,
     /// The medium did not give it.
@@ -67,6 +69,7 @@ impl fmt::Display for SlotFault {
         match &self.problem {
             SlotProblem::Missing => formatter.write_str("it is missing, though it was written once"),
             SlotProblem::Decode(error) => error.fmt(formatter),
+            SlotProblem::Empty => formatter.write_str("it is empty"),
             SlotProblem::TooLong => formatter.write_str("it is longer than any file of its kind"),
             SlotProblem::Medium(error) => write!(formatter, "it cannot be read: {}", error.source),
         }
@@ -103,16 +106,22 @@ impl Generations {
         [self.full_path(0), self.full_path(1)]
     }
 
-    /// The newest whole envelope; none if there is no file at all. What is returned is durable.
+    /// The newest whole envelope; none if nothing was ever written to the end. What is returned is durable.
     ///
     /// # Errors
     ///
     /// When no file is whole, when one is of a future version, or when the disk fails.
     pub fn load(&self) -> Result<Option<Loaded<Envelope>>, GenerationsError> {
-        if let Some(directory) = self.slots[0].parent() {
-            durable::settle(&*self.disk, self.load_site, &directory)?;
+        let newest = self.newest()?;
+        match &newest {
+            Some((slot, _)) => durable::settle_file(&*self.disk, self.load_site, &self.slots[*slot])?,
+            None => {
+                if let Some(directory) = self.slots[0].parent() {
+                    durable::settle(&*self.disk, self.load_site, &directory)?;
+                }
+            }
         }
-        Ok(self.newest()?.map(|(_, loaded)| loaded))
+        Ok(newest.map(|(_, loaded)| loaded))
     }
 
     /// The newest whole envelope, which is not made durable: for a look on which nothing is based.
@@ -197,7 +206,9 @@ impl Generations {
         // The very first write makes only one of the two files.
         let missing = |envelope: &Envelope| (envelope.generation > 0).then_some(SlotProblem::Missing);
         match (self.read(0)?, self.read(1)?) {
-            (Slot::Absent, Slot::Absent) => Ok(None),
+            // The very first write makes `.0` alone, and a power cut within it can leave that empty on FAT, which gives a name to a
+            // file before it gives it a length. No write that has returned leaves this, so nothing was ever stored.
+            (Slot::Absent | Slot::Bad(SlotProblem::Empty), Slot::Absent) => Ok(None),
             (Slot::Whole(first), Slot::Whole(second)) => {
                 if first.generation >= second.generation {
                     found(0, first, None)
@@ -231,6 +242,9 @@ impl Generations {
             Err(error) if error.is_medium_failure() => return Ok(Slot::Bad(SlotProblem::Medium(error))),
             Err(error) => return Err(error.into()),
         };
+        if bytes.is_empty() {
+            return Ok(Slot::Bad(SlotProblem::Empty));
+        }
         match self.format.decode(&bytes) {
             Ok(envelope) => Ok(Slot::Whole(envelope)),
             Err(DecodeError::FutureVersion { found, known }) => {

@@ -6,10 +6,15 @@
 //! | `esp/polis/directory.0`, `.1` | where the nodes of the cluster were last known to be |
 //! | `esp/polis/peers.0`, `.1` | where an operator says that nodes are |
 //! | `esp/polis/members.0`, `.1` | the newest signed list of consensus members |
+//! | `esp/polis/unlock.0`, `.1` | the node's cluster unlock key as shares, each encrypted to the member that holds it |
 //! | `esp/polis/announced.0`, `.1` | numbers of announcements that were used |
 //! | `esp/polis/network.0`, `.1` | the static network configuration of the last parameters that had one; machines only |
+//! | `esp/polis/clock.0`, `.1` | the last time that is known, in words, each with a checksum; machines only |
+//! | `esp/polis/failures` | how often in a row the machine has failed, in words; machines only |
 //! | `esp/polis/parameters.pb` | node parameters that someone put there; read only |
 //! | `data/partition` | whose data partition this is; written last when formatting |
+//! | `data/log/` | the node's log and what the kernel left of its crashes, a file each; machines only |
+//! | `data/snapshots/` | copies of the cluster's state, as this node's consensus member has made them |
 //! | `data/etcd/data/` | etcd's own |
 //! | `data/etcd/credentials` | the peer certificates and keys |
 //! | `data/etcd/joining` | that the member has a place in the consensus and has not worked yet |
@@ -36,7 +41,7 @@ use crate::path::DiskPath;
 use crate::placement::{Directory, EphemeralFile, Placement, PlacementError, PlainFile};
 use crate::records::{
     AnnouncementCounter, ClusterDirectory, KeptNetwork, LocalRoles, MemberJoin, NodeCredentials, OperatorPeers,
-    PartitionMarker, PeerCredentials, Revocations, SignedMembers,
+    PartitionMarker, PeerCredentials, Revocations, SignedMembers, UnlockShares,
 };
 use crate::stored::Stored;
 use crate::two_generations::TwoGenerations;
@@ -80,10 +85,16 @@ pub struct EspPolis {
     pub operator_peers: TwoGenerations<OperatorPeers>,
     /// `esp/polis/members.0` and `.1`
     pub signed_members: TwoGenerations<SignedMembers>,
+    /// `esp/polis/unlock.0` and `.1`
+    pub unlock: TwoGenerations<UnlockShares>,
     /// `esp/polis/announced.0` and `.1`
     pub announced: TwoGenerations<AnnouncementCounter>,
     /// `esp/polis/network.0` and `.1`
     pub network: TwoGenerations<KeptNetwork>,
+    /// `esp/polis/clock.0` and `.1`
+    pub clock: [PlainFile; 2],
+    /// `esp/polis/failures`
+    pub failures: PlainFile,
     /// `esp/polis/parameters.pb`
     pub parameters: PlainFile,
 }
@@ -95,6 +106,10 @@ pub struct Data {
     pub directory: Directory,
     /// `data/partition`
     pub partition: Stored<PartitionMarker>,
+    /// `data/log`
+    pub log: Directory,
+    /// `data/snapshots`
+    pub snapshots: Directory,
     /// `data/etcd`
     pub etcd: DataEtcd,
     /// `data/node`
@@ -199,8 +214,11 @@ impl Layout {
                     cluster_directory: placement.two_generations(&esp_polis, "directory")?,
                     operator_peers: placement.two_generations(&esp_polis, "peers")?,
                     signed_members: placement.two_generations(&esp_polis, "members")?,
+                    unlock: placement.two_generations(&esp_polis, "unlock")?,
                     announced: placement.two_generations(&esp_polis, "announced")?,
                     network: placement.two_generations(&esp_polis, "network")?,
+                    clock: [placement.plain_file(&esp_polis, "clock.0")?, placement.plain_file(&esp_polis, "clock.1")?],
+                    failures: placement.plain_file(&esp_polis, "failures")?,
                     parameters: placement.plain_file(&esp_polis, "parameters.pb")?,
                     directory: esp_polis,
                 },
@@ -208,6 +226,8 @@ impl Layout {
             },
             data: Data {
                 partition: placement.stored(&data, "partition")?,
+                log: placement.directory(&data, "log")?,
+                snapshots: placement.directory(&data, "snapshots")?,
                 etcd: DataEtcd {
                     data: placement.directory(&data_etcd, "data")?,
                     credentials: placement.stored(&data_etcd, "credentials")?,
@@ -271,11 +291,14 @@ impl Layout {
             cluster_directory,
             operator_peers,
             signed_members,
+            unlock,
             announced,
             network,
+            clock: _,
+            failures: _,
             parameters: _,
         } = polis;
-        let Data { directory: _, partition, etcd, node } = data;
+        let Data { directory: _, partition, log: _, snapshots: _, etcd, node } = data;
         let DataEtcd { directory: _, data: _, credentials: peer_credentials, joining } = etcd;
         let DataNode { directory: _, credentials, roles, revocations } = node;
         let Encrypted { directory: _, partition: encrypted_partition, slots: _, cipher: _, work: _ } = encrypted;
@@ -283,6 +306,7 @@ impl Layout {
             .or_else(|| cluster_directory.newer())
             .or_else(|| operator_peers.newer())
             .or_else(|| signed_members.newer())
+            .or_else(|| unlock.newer())
             .or_else(|| announced.newer())
             .or_else(|| network.newer())
             .or_else(|| encrypted_partition.newer())
@@ -353,6 +377,7 @@ mod tests {
             "data/etcd/credentials",
             "data/etcd/data",
             "data/etcd/joining",
+            "data/log",
             "data/node",
             "data/node/credentials",
             "data/node/revocations.0",
@@ -360,6 +385,7 @@ mod tests {
             "data/node/roles.0",
             "data/node/roles.1",
             "data/partition",
+            "data/snapshots",
             "encrypted",
             "encrypted/cipher",
             "encrypted/partition",
@@ -378,8 +404,11 @@ mod tests {
             "esp/polis",
             "esp/polis/announced.0",
             "esp/polis/announced.1",
+            "esp/polis/clock.0",
+            "esp/polis/clock.1",
             "esp/polis/directory.0",
             "esp/polis/directory.1",
+            "esp/polis/failures",
             "esp/polis/journal.0",
             "esp/polis/journal.1",
             "esp/polis/members.0",
@@ -389,6 +418,8 @@ mod tests {
             "esp/polis/parameters.pb",
             "esp/polis/peers.0",
             "esp/polis/peers.1",
+            "esp/polis/unlock.0",
+            "esp/polis/unlock.1",
             "last_state.json",
         ];
         assert_eq!(paths, expected);

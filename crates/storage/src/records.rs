@@ -13,7 +13,7 @@ mod network;
 
 pub use cluster::{
     AnnouncementCounter, ClusterDirectory, DirectoryNode, MemberJoin, OperatorPeer, OperatorPeers, Revocations,
-    SignedMembers,
+    SignedMembers, UnlockShares,
 };
 pub use network::KeptNetwork;
 

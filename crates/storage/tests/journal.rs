@@ -254,6 +254,24 @@ fn two_torn_generations_are_an_error_and_stay_as_they_are() {
 }
 
 #[test]
+fn a_first_write_that_left_an_empty_file_has_stored_nothing_and_is_done_again() {
+    let disk = disk();
+    let store = store_on(&disk);
+    put(&disk, &slot(0), b"");
+    assert!(store.load().unwrap().is_none());
+    store.store(&journal(), "test").unwrap();
+    let loaded = store.load().unwrap().unwrap();
+    assert_eq!((loaded.generation, loaded.fault.is_none()), (0, true));
+    // Whatever else is left of a pair is no first write.
+    for (left, bytes) in [(0, &b"P"[..]), (1, b"")] {
+        let (disk, store) = two_generations();
+        disk.remove_file(&slot(1 - left)).unwrap();
+        put(&disk, &slot(left), bytes);
+        assert!(matches!(store.load(), Err(JournalError::Files(GenerationsError::BothUnusable { .. }))), "{left}");
+    }
+}
+
+#[test]
 fn a_future_version_in_either_generation_is_an_error_and_never_the_older_one() {
     for future in [0, 1] {
         let (disk, store) = two_generations();
@@ -407,12 +425,12 @@ fn a_renewed_seal_opens_in_the_present_state_of_the_machine() {
 
 #[test]
 fn a_failed_write_leaves_the_earlier_journal() {
-    for failing in 0..4 {
+    for failing in 0..5 {
         let (disk, store) = two_generations();
         disk.fail_once(failing, Failure::Full);
         let enrolled = store.load();
-        if failing == 0 {
-            // Reading settles first, and that is what failed.
+        if failing < 2 {
+            // Reading settles the file and its name, and that is what failed.
             assert!(enrolled.err().unwrap().disk_error().unwrap().is_full());
             continue;
         }

@@ -82,10 +82,36 @@ fn a_rename_is_atomic_but_on_fat() {
     let found = outcomes(&disk, ["data/old", "data/new"]);
     assert_eq!(found, BTreeSet::from([before.clone(), after.clone()]));
     let disk = renamed("esp");
+    disk.sync_file("test", &path("esp/old")).unwrap();
     let found = outcomes(&disk, ["esp/old", "esp/new"]);
     assert_eq!(found, BTreeSet::from([before, after.clone(), both, gone]));
     disk.sync_directory("test", &path("esp")).unwrap();
     assert_eq!(outcomes(&disk, ["esp/old", "esp/new"]), BTreeSet::from([after]));
+}
+
+#[test]
+fn on_fat_a_new_name_leads_to_the_file_once_that_is_synced_again() {
+    let disk = renamed("esp");
+    disk.sync_directory("test", &path("esp")).unwrap();
+    let found = outcomes(&disk, ["esp/old"]);
+    let [old, new] = [b"old", b"new"].map(|content| [Some(content.to_vec())]);
+    assert!(found.contains(&new) && found.contains(&old), "the new file, or still the one that was replaced");
+    assert!(found.iter().any(|[content]| *content != old[0] && *content != new[0]), "or what was written there since");
+    disk.sync_file("test", &path("esp/old")).unwrap();
+    assert_eq!(outcomes(&disk, ["esp/old"]), BTreeSet::from([new]));
+
+    let disk = SimulatedDisk::new(Image::default(), vec![path("esp")]);
+    disk.create_directory(&path("esp"), 0o700).unwrap();
+    disk.create_exclusive(&path("esp/temporary"), 0o600, b"new").unwrap();
+    disk.sync_file("test", &path("esp/temporary")).unwrap();
+    disk.rename(&path("esp/temporary"), &path("esp/first")).unwrap();
+    for directory in ["", "esp"] {
+        disk.sync_directory("test", &path(directory)).unwrap();
+    }
+    let found = outcomes(&disk, ["esp/first"]);
+    assert_eq!(found, BTreeSet::from([[Some(b"new".to_vec())], [Some(Vec::new())]]), "whole, or empty");
+    disk.sync_file("test", &path("esp/first")).unwrap();
+    assert_eq!(outcomes(&disk, ["esp/first"]), BTreeSet::from([[Some(b"new".to_vec())]]));
 }
 
 #[test]

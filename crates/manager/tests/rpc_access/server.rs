@@ -23,7 +23,8 @@ use polis_proto::enrolment::enrolment_server::{Enrolment, EnrolmentServer};
 use polis_proto::enrolment::{
     CheckUnlockKeyRequest, CheckUnlockKeyResponse, GetMembersRequest, GetMembersResponse, GetTombstoneRequest,
     GetTombstoneResponse, Orders, ProposeOwnerRequest, ProposeOwnerResponse, ReportNodeRequest, ReportNodeResponse,
-    StoreUnlockKeyRequest, StoreUnlockKeyResponse, WatchOrdersRequest,
+    StoreRecoveryBlobRequest, StoreRecoveryBlobResponse, StoreUnlockKeyRequest, StoreUnlockKeyResponse,
+    WatchOrdersRequest,
 };
 use polis_proto::rpc_detail::RemovedNode;
 use polis_rpc::{CURATOR_PORT, Caller, Limits, Peer, ServerIdentity, ServerSettings, Trust, detail, listen, serve};
@@ -296,6 +297,20 @@ impl Enrolment for Leader {
         &self,
         _: Request<StoreUnlockKeyRequest>,
     ) -> Result<Response<StoreUnlockKeyResponse>, Status> {
+        unimplemented()
+    }
+
+    async fn store_recovery_blob(
+        &self,
+        _: Request<StoreRecoveryBlobRequest>,
+    ) -> Result<Response<StoreRecoveryBlobResponse>, Status> {
+        unimplemented()
+    }
+
+    async fn replace_member(
+        &self,
+        _: Request<polis_proto::enrolment::ReplaceMemberRequest>,
+    ) -> Result<Response<polis_proto::enrolment::ReplaceMemberResponse>, Status> {
         unimplemented()
     }
 

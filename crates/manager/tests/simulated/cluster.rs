@@ -264,6 +264,14 @@ impl Scripted {
         Self(Arc::new(Mutex::new(Inner { disk, cluster, script, calls: BTreeMap::new(), history, node: None })))
     }
 
+    /// Something happens in the cluster.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Cluster)) {
+        let mut inner = self.0.lock().unwrap();
+        change(&mut inner.cluster);
+        let entry = (inner.disk.position(), inner.cluster.clone());
+        inner.history.push(entry);
+    }
+
     /// What the cluster knew, and where the disk of the node stood then.
     pub(crate) fn history(&self) -> Vec<(usize, Cluster)> {
         self.0.lock().unwrap().history.clone()

@@ -14,6 +14,7 @@ use polis_curator::{ClusterStore, Creation, Entry, StoreError, layout};
 use polis_manager::{
     ConsensusProvider, Manager, MemberSettings, Outcome, ParameterSource, Settings, State, WithoutData,
 };
+use polis_parameters::OWN_FILE_NAME;
 use polis_proto::api::NodeParameters;
 use polis_proto::api::node_parameters::ClusterRegister;
 use polis_proto::api::node_parameters::{Cluster as ProtoCluster, ClusterBootstrap};
@@ -349,6 +350,11 @@ impl ParametersFile {
         std::fs::write(self.path(), parameters).unwrap();
     }
 
+    /// Changes what is beside it.
+    pub(crate) fn replace_own(&self, own: &[u8]) {
+        std::fs::write(self.directory.path().join(OWN_FILE_NAME), own).unwrap();
+    }
+
     /// Takes it away.
     pub(crate) fn remove(&self) {
         std::fs::remove_file(self.path()).unwrap();
@@ -375,13 +381,15 @@ pub(crate) struct Host {
 }
 
 /// What happens to a running node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(crate) enum Then {
     Nothing,
     /// Its keys come into order.
     Settle,
     /// An operator has its key replaced.
     Rekey,
+    /// Its keys come into order, something changes in the cluster, and its keys come into order for that.
+    Change(fn(&mut Cluster)),
     /// The process behind its data partition dies.
     LoseData,
 }
@@ -469,7 +477,7 @@ pub(crate) fn live_on(
             Then::Nothing | Then::LoseData => {
                 Supervisor::builder().conditions(conditions.clone()).start(manager.runnable())
             }
-            Then::Settle | Then::Rekey => {
+            Then::Settle | Then::Rekey | Then::Change(_) => {
                 let manager = manager.clone();
                 let both = runnable(move |context: Context| {
                     let manager = manager.clone();
@@ -492,6 +500,11 @@ pub(crate) fn live_on(
                     Then::Rekey => {
                         access.settled(&manager, &host.seals).await;
                         manager.rekey().await.unwrap();
+                    }
+                    Then::Change(change) => {
+                        access.settled(&manager, &host.seals).await;
+                        access.change(change);
+                        manager.settle_key().await.unwrap();
                     }
                     Then::LoseData => {
                         encrypted.lose();

@@ -22,6 +22,8 @@ const ALONE: Standing = Standing { voters: 1, place: Place::Voter };
 const ONE_OF_TWO: Standing = Standing { voters: 2, place: Place::Voter };
 const ONE_OF_THREE: Standing = Standing { voters: 3, place: Place::Voter };
 const GUEST: Standing = Standing { voters: 3, place: Place::None };
+const GUEST_OF_ONE: Standing = Standing { voters: 1, place: Place::None };
+const LEARNER_OF_ONE: Standing = Standing { voters: 1, place: Place::Learner };
 
 /// A node with encrypted data, its machine and its cluster.
 struct World {
@@ -38,8 +40,12 @@ impl World {
     }
 
     fn guest() -> Self {
+        Self::guest_of(GUEST)
+    }
+
+    fn guest_of(standing: Standing) -> Self {
         let cluster = Cluster::new().changed(|cluster| {
-            cluster.standing = Some(GUEST);
+            cluster.standing = Some(standing);
             cluster.recommended = StorageSecurity::AuthenticatedEncrypted;
             cluster.tpm_usage = NodeTpmUsage::PresentAndUsed;
         });
@@ -186,6 +192,44 @@ fn a_member_of_three_gives_its_key_away_and_gets_it_back() {
     assert!(
         world.journal(&fourth.end()).0.cluster_unlock_key.is_some_and(|key| Some(key.current) == fourth.cluster().kept)
     );
+}
+
+/// As after a restore of the cluster from an older state.
+#[test]
+fn a_running_node_tells_a_cluster_that_forgets_its_key_or_knows_another() {
+    let founder = World::founder(TpmMode::Required);
+    let guest = World::guest();
+    for (name, world) in [("a founder", &founder), ("a guest", &guest)] {
+        let first = world.first();
+        let kept = first.cluster().kept.clone();
+        for (change, what) in [
+            ((|cluster| cluster.kept = Some(Secret32::new([9; 32]))) as fn(&mut Cluster), "another"),
+            (|cluster| cluster.kept = None, "none"),
+        ] {
+            let after = world.start(first.end(), first.cluster(), Then::Change(change));
+            assert!(after.runs(), "{name}, {what}: {}", after.describe());
+            assert!(after.cluster().kept == kept, "{name}, {what}: the key that opens the data was not sent");
+            world.check_order(&after).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_node_that_becomes_the_second_member_has_its_key_before_it_has_a_vote() {
+    let world = World::guest_of(GUEST_OF_ONE);
+    let first = world.first();
+    assert!(world.journal(&first.end()).0.cluster_unlock_key.is_none(), "a guest has no use for its key");
+    let learner =
+        world.start(first.end(), first.cluster(), Then::Change(|cluster| cluster.standing = Some(LEARNER_OF_ONE)));
+    assert!(learner.runs(), "{}", learner.describe());
+    // Both members lose their power as soon as there are two: no leader is left that could give the key.
+    let gone = learner.cluster().changed(|cluster| cluster.standing = None);
+    let cut = learner.recording.cuts().unwrap().pop().unwrap();
+    for seed in 0..SEEDS {
+        let after = world.start(cut.power_cut(seed), &gone, Then::Nothing);
+        assert!(after.runs(), "seed {seed}: {}", after.describe());
+        assert_eq!(after.node_id, first.node_id);
+    }
 }
 
 #[test]

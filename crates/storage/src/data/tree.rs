@@ -151,7 +151,8 @@ impl DataTree {
 
     /// Removes stale temporaries from the directories that durable writes go to. What is in etcd's own is etcd's.
     fn sweep(&self) -> Result<(), DataError> {
-        for directory in [&self.data.directory, &self.data.etcd.directory, &self.data.node.directory] {
+        let Data { directory, log, etcd, node, .. } = &self.data;
+        for directory in [directory, log, &etcd.directory, &node.directory] {
             for path in directory.sweep()? {
                 tracing::info!("removed {}: a write that was interrupted had left it", path.display());
             }

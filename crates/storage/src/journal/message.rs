@@ -32,8 +32,9 @@ impl Drop for Wiped {
 }
 
 impl Journal {
-    /// The serialized message, not yet sealed.
-    pub(super) fn to_payload(&self) -> Zeroizing<Vec<u8>> {
+    /// The serialized message, not yet sealed: for the seal, or for a recovery blob, which holds the whole record.
+    #[must_use]
+    pub fn to_payload(&self) -> Zeroizing<Vec<u8>> {
         let (phase, removal_reason) = match &self.phase {
             Phase::Formattable => (proto::Phase::Formattable, None),
             Phase::Formatted => (proto::Phase::Formatted, None),
@@ -76,7 +77,11 @@ impl Journal {
     }
 
     /// Reads a serialized message and checks it.
-    pub(super) fn from_payload(payload: &[u8]) -> Result<Self, InvalidRecord> {
+    ///
+    /// # Errors
+    ///
+    /// When it is not a valid journal.
+    pub fn from_payload(payload: &[u8]) -> Result<Self, InvalidRecord> {
         let message = Wiped(storage::Journal::decode(payload).map_err(InvalidRecord::NotAMessage)?);
         let message = &message.0;
         let journal = Self {

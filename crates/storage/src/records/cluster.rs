@@ -144,6 +144,34 @@ impl Record for SignedMembers {
     }
 }
 
+/// How the node's cluster unlock key comes back from the other members. What is in it is the business of those who can check the
+/// MAC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnlockShares {
+    /// Serialized `polis.storage.v1.UnlockFile.Content`.
+    pub content: Vec<u8>,
+    /// HMAC-SHA-256 of it.
+    pub mac: [u8; 32],
+}
+
+impl Record for UnlockShares {
+    const FORMAT: Format = Format { magic: *b"POLISULK", version: 1, payload_limit: LIST_LIMIT };
+    const LOAD_SITE: &'static str = "unlock/load";
+
+    fn to_payload(&self) -> Zeroizing<Vec<u8>> {
+        let message = storage::UnlockFile { content: self.content.clone(), mac: self.mac.to_vec() };
+        Zeroizing::new(message.encode_to_vec())
+    }
+
+    fn from_payload(payload: &[u8]) -> Result<Self, InvalidRecord> {
+        let storage::UnlockFile { content, mac } =
+            storage::UnlockFile::decode(payload).map_err(InvalidRecord::NotAMessage)?;
+        InvalidRecord::not_empty("content", &content)?;
+        let mac = mac.try_into().map_err(|_| InvalidRecord::field("mac", "it has not 32 bytes"))?;
+        Ok(Self { content, mac })
+    }
+}
+
 /// What the cluster's CA has revoked, as far as the node knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Revocations {
@@ -249,6 +277,7 @@ mod tests {
         comes_back(&OperatorPeers { peers: vec![peer("a", "10.0.0.1"), peer("a", "10.0.0.2")] });
         comes_back(&OperatorPeers::default());
         comes_back(&SignedMembers { signed_list: b"list".to_vec() });
+        comes_back(&UnlockShares { content: b"content".to_vec(), mac: [7; 32] });
         comes_back(&Revocations { revocation_list: b"crl".to_vec() });
         comes_back(&MemberJoin { node_id: "a".to_owned() });
         comes_back(&AnnouncementCounter { reserved: 1000 });
@@ -268,6 +297,11 @@ mod tests {
         );
         is_refused(&OperatorPeers { peers: vec![peer("a", "")] }, "its field peers.address is wrong: it is empty");
         is_refused(&SignedMembers { signed_list: Vec::new() }, "its field signed_list is wrong: it is empty");
+        let shares = UnlockShares { content: Vec::new(), mac: [7; 32] };
+        is_refused(&shares, "its field content is wrong: it is empty");
+        let message = storage::UnlockFile { content: b"content".to_vec(), mac: vec![7; 31] };
+        let error = UnlockShares::from_payload(&message.encode_to_vec()).unwrap_err();
+        assert_eq!(error.to_string(), "its field mac is wrong: it has not 32 bytes");
         is_refused(&Revocations { revocation_list: Vec::new() }, "its field revocation_list is wrong: it is empty");
         is_refused(&MemberJoin { node_id: String::new() }, "its field node_id is wrong: it is empty");
         let message = storage::ClusterDirectory {

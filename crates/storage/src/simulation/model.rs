@@ -3,6 +3,9 @@
 //! What a sync of a file makes durable is its content, not its name; what a sync of a directory makes durable is the names
 //! in it, not the content behind them. Everything else may or may not survive, each change for itself and in any
 //! combination: that is harsher than any one file system, so that nothing depends on the kindness of one.
+//!
+//! On FAT a rename is not atomic, and the name that it makes has neither length nor place of the file, or those of the file that it
+//! replaces, until the file is synced under it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -29,8 +32,21 @@ pub(super) struct Model {
 
 #[derive(Clone)]
 enum Inode {
-    File { mode: u32, content: Vec<u8>, durable: Option<Vec<u8>> },
-    Directory { mode: u32, entries: Entries, durable: Entries, pending: Vec<Change>, fat: bool },
+    File {
+        mode: u32,
+        content: Vec<u8>,
+        durable: Option<Vec<u8>>,
+        /// What is found under its name until it is synced, if it was renamed on FAT: what was in the file that was replaced, as far
+        /// as nothing else was written there, or nothing.
+        behind_name: Option<Vec<u8>>,
+    },
+    Directory {
+        mode: u32,
+        entries: Entries,
+        durable: Entries,
+        pending: Vec<Change>,
+        fat: bool,
+    },
 }
 
 /// A change of the names in a directory that is not durable yet.
@@ -53,7 +69,12 @@ impl Model {
         let index = self.inodes.len();
         match node {
             Node::File { mode, content } => {
-                self.inodes.push(Inode::File { mode: *mode, content: content.clone(), durable: Some(content.clone()) });
+                self.inodes.push(Inode::File {
+                    mode: *mode,
+                    content: content.clone(),
+                    durable: Some(content.clone()),
+                    behind_name: None,
+                });
             }
             Node::Directory { mode, entries } => {
                 self.inodes.push(self.empty_directory(*mode, path));
@@ -93,7 +114,9 @@ impl Model {
     /// Whether there is something that a power cut could take.
     pub(super) fn is_settled(&self) -> bool {
         self.inodes.iter().all(|inode| match inode {
-            Inode::File { content, durable, .. } => durable.as_ref() == Some(content),
+            Inode::File { content, durable, behind_name, .. } => {
+                durable.as_ref() == Some(content) && behind_name.is_none()
+            }
             Inode::Directory { pending, .. } => pending.is_empty(),
         })
     }
@@ -144,13 +167,17 @@ impl Model {
         match operation {
             Operation::CreateDirectory { path, mode } => self.add(path, self.empty_directory(*mode, path)),
             Operation::CreateFile { path, mode, content } => {
-                self.add(path, Inode::File { mode: *mode, content: content.clone(), durable: None })
+                let file = Inode::File { mode: *mode, content: content.clone(), durable: None, behind_name: None };
+                self.add(path, file)
             }
             Operation::Sync { site, path } => match site.target {
                 SyncTarget::File => {
                     let index = self.find(path)?;
                     match &mut self.inodes[index] {
-                        Inode::File { content, durable, .. } => *durable = Some(content.clone()),
+                        Inode::File { content, durable, behind_name, .. } => {
+                            *durable = Some(content.clone());
+                            *behind_name = None;
+                        }
                         Inode::Directory { .. } => return Err(Errno::ISDIR.into()),
                     }
                     Ok(())
@@ -198,6 +225,15 @@ impl Model {
             }
             (Inode::File { .. }, None | Some((_, Inode::File { .. })))
             | (Inode::Directory { .. }, None | Some((_, Inode::Directory { .. }))) => {}
+        }
+        let replaced = match self.find(to).map(|target| &self.inodes[target]) {
+            Ok(Inode::File { content, .. }) => content.clone(),
+            Ok(Inode::Directory { .. }) | Err(_) => Vec::new(),
+        };
+        if let Inode::File { behind_name, .. } = &mut self.inodes[inode]
+            && self.fat.iter().any(|fat| parent.is_within(fat))
+        {
+            *behind_name = Some(replaced);
         }
         let (entries, _, pending) = self.directory(&parent)?;
         entries.remove(old);
@@ -273,10 +309,13 @@ struct PowerCut<'a> {
 impl PowerCut<'_> {
     fn node(&mut self, index: usize) -> Node {
         match &self.model.inodes[index] {
-            Inode::File { mode, content, durable } => {
+            Inode::File { mode, content, durable, behind_name } => {
                 if !self.contents.contains_key(&index) {
-                    let content = self.content(content, durable.as_deref());
-                    self.contents.insert(index, content);
+                    let left = match behind_name {
+                        None => self.content(content, durable.as_deref()),
+                        Some(replaced) => self.behind_name(content, replaced),
+                    };
+                    self.contents.insert(index, left);
                 }
                 Node::File { mode: *mode, content: self.contents[&index].clone() }
             }
@@ -331,6 +370,16 @@ impl PowerCut<'_> {
             WHOLE => content.to_vec(),
             CUT => content[..self.fate.random.random_range(0..=content.len().saturating_sub(1))].to_vec(),
             _ => self.garbage(content),
+        }
+    }
+
+    /// What is found of a renamed file under its name: itself, or what is left of the file that it replaced.
+    fn behind_name(&mut self, content: &[u8], replaced: &[u8]) -> Vec<u8> {
+        match self.fate.contents.choose(&mut self.fate.random) {
+            DROPPED => replaced.to_vec(),
+            WHOLE => content.to_vec(),
+            CUT => replaced[..self.fate.random.random_range(0..=replaced.len().saturating_sub(1))].to_vec(),
+            _ => self.garbage(replaced),
         }
     }
 
