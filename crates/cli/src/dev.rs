@@ -26,6 +26,7 @@ mod launch;
 mod listing;
 mod lock;
 mod logs;
+mod node_root;
 mod process;
 mod record;
 mod start;

@@ -9,6 +9,7 @@
 //! | `format` | formats and opens, and ends as a killed process does: without closing |
 //! | `resume` | formats what a format that was cut off has left, and opens |
 //! | `open` | opens with the second key, or the first, checks what was written, and ends without closing |
+//! | `grown` | as `open`, on a device that is larger than it was, and waits until the file system covers most of it |
 //! | `many` | opens, makes a directory of many files and flushes it, says `flushed`, and waits for the power to fail |
 //! | `look` | says what is on the device |
 //!
@@ -29,6 +30,8 @@ const NODE: &str = "metropolis-00000000000000000000000000000001";
 const OTHER: &str = "metropolis-00000000000000000000000000000002";
 /// Files of the step `many`: enough for several blocks of the directory, each of which is allocated anew.
 const MANY: usize = 400;
+/// How long the file system may take to grow, in a virtual machine: all that it grows over is written.
+const GROWTH_PATIENCE: std::time::Duration = std::time::Duration::from_secs(900);
 
 struct Check {
     root: PathBuf,
@@ -152,6 +155,22 @@ impl Check {
         Ok(())
     }
 
+    async fn grown(&self) -> Outcome {
+        let data = self.data()?;
+        self.open(&data).await?;
+        let device = polis_disks::Device::open(&self.device)?.size();
+        let deadline = Instant::now() + GROWTH_PATIENCE;
+        loop {
+            let covered = rustix::fs::statvfs(self.root.join("data")).map(|now| now.f_blocks * now.f_frsize)?;
+            self.say(&format!("covers {covered} of {device} bytes"));
+            if covered > device / 4 * 3 {
+                return Ok(data.close().await?);
+            }
+            expect(Instant::now() < deadline, "it grows over the device")?;
+            tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+        }
+    }
+
     async fn many(&self) -> Outcome {
         let data = self.data()?;
         self.open(&data).await?;
@@ -181,6 +200,7 @@ impl Check {
             "format" => self.format(&self.data()?).await,
             "resume" => self.resume(&self.data()?).await,
             "open" => self.open(&self.data()?).await,
+            "grown" => self.grown().await,
             "many" => self.many().await,
             "look" => Ok(self.look(&self.data()?).await.map(drop)?),
             other => Err(format!("no step is called {other}").into()),
@@ -222,7 +242,9 @@ fn chain(error: &dyn Error) -> String {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [root, device, security, step] = &*arguments else {
-        eprintln!("usage: luks_check ROOT DEVICE insecure|encrypted|authenticated life|format|resume|open|many|look");
+        eprintln!(
+            "usage: luks_check ROOT DEVICE insecure|encrypted|authenticated life|format|resume|open|grown|many|look"
+        );
         std::process::exit(2);
     };
     let security = match &**security {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
-use polis_sys::{ChildProcess, Command, ExitStatus, Importance, Input, Output, SpawnError};
+use polis_sys::{Bond, ChildProcess, Command, ExitStatus, Importance, Input, Output, SpawnError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 
@@ -37,6 +37,7 @@ pub(crate) fn command(program: &Path, arguments: Vec<std::ffi::OsString>) -> Com
         standard_output: Output::Pipe,
         standard_error: Output::Pipe,
         importance: Importance::default(),
+        bond: Bond::default(),
     }
 }
 
@@ -225,6 +226,24 @@ pub enum ToolError {
         /// What the system said.
         #[source]
         source: io::Error,
+    },
+    /// What would keep the mount in use could not be made.
+    #[error("cannot hold a file of the mount open")]
+    Hold {
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The process of an earlier life of the node does not end.
+    #[error(
+        "a gocryptfs that an earlier run of this node has started still works on {}, and no second one may; `fuser -v {}` shows it: it \
+         ends as soon as its disk answers and nobody uses its mount; if it is stopped, continue it with `kill -CONT`",
+        directory.display(),
+        directory.display()
+    )]
+    StillThere {
+        /// The directory of the encrypted data.
+        directory: PathBuf,
     },
     /// A mount did not go away.
     #[error(

@@ -7,7 +7,8 @@
 //! - [`derive()`] makes the key that opens a backend from the two that a node has.
 //!
 //! What needs a privilege or a kernel interface is done by the programs that distributions maintain for it, as child
-//! processes: `gocryptfs`, `fusermount3`, `cryptsetup` and `mkfs.xfs`. They never outlive this process, and secrets reach
+//! processes: `gocryptfs`, `fusermount3`, `cryptsetup` and `mkfs.xfs`. None outlives this process but the gocryptfs that
+//! holds a mount, which ends by itself soon after it; and secrets reach
 //! them through pipes only, never by arguments, environment or files.
 //!
 //! This crate knows nothing of clusters, and of the journal only that a permit to format comes from it.

@@ -8,10 +8,12 @@ use rustix::process::{self, Pid, Signal, WaitId, WaitIdOptions};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use crate::command::Bond;
 use crate::exit_status::ExitStatus;
 use crate::{own_children, reaper};
 
-/// A child process, the leader of its own process group. Dropping it kills the group and reaps the child.
+/// A child process, the leader of its own process group. Dropping it kills the group, unless its [`Bond`] says otherwise, and
+/// reaps the child.
 ///
 /// Its file descriptor ([`AsRawFd`]) is its pidfd, which becomes readable when the child has ended. It stays open as
 /// long as this value lives, so it may be registered with a poller.
@@ -19,6 +21,7 @@ use crate::{own_children, reaper};
 pub struct ChildProcess {
     pid: Pid,
     pidfd: Arc<OwnedFd>,
+    bond: Bond,
     /// How it ended; present once it was reaped.
     exit_status: Option<ExitStatus>,
     standard_input: Option<OwnedFd>,
@@ -30,11 +33,13 @@ impl ChildProcess {
     pub(crate) fn new(
         pid: Pid,
         pidfd: OwnedFd,
+        bond: Bond,
         standard_input: Option<OwnedFd>,
         standard_output: Option<OwnedFd>,
         standard_error: Option<OwnedFd>,
     ) -> Self {
-        Self { pid, pidfd: Arc::new(pidfd), exit_status: None, standard_input, standard_output, standard_error }
+        let (pidfd, exit_status) = (Arc::new(pidfd), None);
+        Self { pid, pidfd, bond, exit_status, standard_input, standard_output, standard_error }
     }
 
     /// The process id, which is the id of the process group too.
@@ -49,12 +54,12 @@ impl ChildProcess {
         self.standard_input.take()
     }
 
-    /// The reading end of the child's standard output, the first time, if it goes to a pipe.
+    /// The reading end of the child's standard output, the first time, if it goes to a pipe or comes as datagrams.
     pub fn take_standard_output(&mut self) -> Option<OwnedFd> {
         self.standard_output.take()
     }
 
-    /// The reading end of the child's standard error, the first time, if it goes to a pipe.
+    /// The reading end of the child's standard error, the first time, if it goes to a pipe or comes as datagrams.
     pub fn take_standard_error(&mut self) -> Option<OwnedFd> {
         self.standard_error.take()
     }
@@ -132,9 +137,15 @@ impl AsFd for ChildProcess {
 
 impl Drop for ChildProcess {
     fn drop(&mut self) {
-        if self.exit_status.is_none() {
-            self.kill_group();
-            reaper::reap(self.pid, Arc::clone(&self.pidfd));
+        if self.exit_status.is_some() {
+            return;
+        }
+        match self.bond {
+            Bond::DiesWithUs => {
+                self.kill_group();
+                reaper::reap(self.pid, Arc::clone(&self.pidfd));
+            }
+            Bond::LivesOn => reaper::reap_in_its_time(self.pid, Arc::clone(&self.pidfd)),
         }
     }
 }

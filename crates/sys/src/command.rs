@@ -3,7 +3,9 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Where the standard input of a child comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,12 +18,29 @@ pub enum Input {
 }
 
 /// Where one output stream of a child goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Output {
     /// To `/dev/null`.
     Discard,
     /// To a pipe that the [`ChildProcess`](crate::ChildProcess) gives the reading end of.
     Pipe,
+    /// To a socket that keeps each write apart, and that the [`ChildProcess`](crate::ChildProcess) gives the reading end of. When
+    /// nobody can read any more, a write fails, and unlike that to a pipe it does not end the child by SIGPIPE: for a child that
+    /// [lives on](Bond::LivesOn). Its end is no end of the stream.
+    Datagrams,
+    /// To this file or directory, which the child holds open as long as it lives, with a lock that is on it (flock(2)).
+    Open(Arc<OwnedFd>),
+}
+
+/// What becomes of a child when this process ends before it, or drops its [`ChildProcess`](crate::ChildProcess).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Bond {
+    /// It is killed at once, also when this process is.
+    #[default]
+    DiesWithUs,
+    /// It lives on: for a child that would lose data by being killed, and that ends by itself when nobody needs it any more. It
+    /// must not write to a pipe, which would end it.
+    LivesOn,
 }
 
 /// How much a child matters to the kernel when memory or the disk is short. What this process is not allowed to give is
@@ -54,6 +73,8 @@ pub struct Command {
     pub standard_error: Output,
     /// How much it matters.
     pub importance: Importance,
+    /// What becomes of it without this process.
+    pub bond: Bond,
 }
 
 impl fmt::Debug for Command {
@@ -69,6 +90,7 @@ impl fmt::Debug for Command {
             .field("standard_output", &self.standard_output)
             .field("standard_error", &self.standard_error)
             .field("importance", &self.importance)
+            .field("bond", &self.bond)
             .finish()
     }
 }
@@ -150,6 +172,7 @@ mod tests {
             standard_output: Output::Discard,
             standard_error: Output::Discard,
             importance: Importance::default(),
+            bond: Bond::default(),
         };
         let text = format!("{command:?}");
         assert!(text.contains("HTTPS_PROXY") && !text.contains("token"), "{text}");

@@ -2,11 +2,11 @@
 //!
 //! All `unsafe` code of Polis is in this crate. What is here:
 //!
-//! * [`spawn`] starts a [`ChildProcess`] that never outlives this process, not even when this process gets SIGKILL.
-//!   The kernel's parent-death signal fires when the *thread* that made the child ends, so every child is made by one
-//!   thread that lives as long as the process. A child has an environment built by the caller, inherits no open file, has
-//!   a process group of its own, no standard input but a pipe that the caller asks for, and is waited for through its
-//!   pidfd.
+//! * [`spawn`] starts a [`ChildProcess`] that never outlives this process, not even when this process gets SIGKILL, unless its
+//!   [`Bond`] says otherwise. The kernel's parent-death signal fires when the *thread* that made the child ends, so every
+//!   child is made by one thread that lives as long as the process. A child has an environment built by the caller, inherits
+//!   no open file, has a process group of its own, no standard input but a pipe that the caller asks for, and is waited for
+//!   through its pidfd.
 //! * [`ExitStatus`] says in words how a process ended.
 //! * [`WipingAllocator`] wipes memory before it gives it back.
 //! * [`reap_orphan`] reaps what is no child made here: for a process that inherits the children of others, as the first of a
@@ -38,7 +38,7 @@ mod wiping_allocator;
 
 pub use block::{attach_loop, grow_xfs, read_partitions_anew, resize_partition, set_file_system_label, xfs_size};
 pub use child::ChildProcess;
-pub use command::{Command, Importance, Input, Output, SpawnError};
+pub use command::{Bond, Command, Importance, Input, Output, SpawnError};
 pub use environment::set_environment;
 pub use exit_status::{ExitStatus, signal_name};
 pub use kexec::load_kernel;

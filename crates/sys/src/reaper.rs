@@ -12,7 +12,7 @@ use crate::own_children;
 /// Children that wait to be reaped. A killed child is reaped within milliseconds; with a full queue the caller reaps.
 const QUEUE: usize = 64;
 
-/// A child that has been killed: its process id, and the handle that it is waited for through.
+/// A child that is to be reaped: its process id, and the handle that it is waited for through.
 type Killed = (Pid, Arc<OwnedFd>);
 
 /// Reaps a child that has been killed, on a thread made for it.
@@ -31,6 +31,12 @@ pub(crate) fn reap(pid: Pid, pidfd: Arc<OwnedFd>) {
     if let Some(killed) = unsent {
         wait(&killed);
     }
+}
+
+/// Reaps a child that lives on when it has ended. It gets a thread of its own, as nobody knows when that is; without one it stays
+/// unreaped until this process ends.
+pub(crate) fn reap_in_its_time(pid: Pid, pidfd: Arc<OwnedFd>) {
+    let _ = thread::Builder::new().name("process-reaper".into()).spawn(move || wait(&(pid, pidfd)));
 }
 
 fn run(receiver: &Receiver<Killed>) {

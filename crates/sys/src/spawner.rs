@@ -10,10 +10,11 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 
 use rustix::fs::{Mode, OFlags};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, set_parent_process_death_signal};
 
 use crate::child::ChildProcess;
-use crate::command::{Command, Importance, Input, Output, SpawnError};
+use crate::command::{Bond, Command, Importance, Input, Output, SpawnError};
 use crate::own_children;
 
 /// Requests that wait for the spawner. Making a process takes about a millisecond, and a node has a handful.
@@ -63,6 +64,11 @@ fn start(command: Command) -> Result<ChildProcess, SpawnError> {
         return Err(SpawnError::RelativeProgram { program });
     }
     let directory = command.working_directory.unwrap_or_else(|| "/".into());
+    let streams = stdio(command.standard_output).and_then(|output| Ok((output, stdio(command.standard_error)?)));
+    let ((output, output_end), (complaint, complaint_end)) = match streams {
+        Ok(streams) => streams,
+        Err(source) => return Err(SpawnError::Execute { program, source }),
+    };
     let mut builder = process::Command::new(&program);
     builder
         .args(command.arguments)
@@ -74,8 +80,9 @@ fn start(command: Command) -> Result<ChildProcess, SpawnError> {
             Input::Nothing => Stdio::null(),
             Input::Pipe => Stdio::piped(),
         })
-        .stdout(stdio(command.standard_output))
-        .stderr(stdio(command.standard_error));
+        .stdout(output)
+        .stderr(complaint);
+    let bond = command.bond;
     let parent = process::id();
     let importance = command.importance;
     // Written before the fork, as what makes text may allocate.
@@ -85,7 +92,11 @@ fn start(command: Command) -> Result<ChildProcess, SpawnError> {
     // errors from numbers: it neither allocates nor takes a lock.
     unsafe {
         builder.pre_exec(move || {
-            die_with_parent(parent)?;
+            match bond {
+                Bond::DiesWithUs => die_with_parent(parent)?,
+                // The signal at the death of a parent is never inherited.
+                Bond::LivesOn => {}
+            }
             take_all_signals();
             matter(importance, score.as_deref());
             inherit_nothing()
@@ -93,7 +104,10 @@ fn start(command: Command) -> Result<ChildProcess, SpawnError> {
     }
     // Held until the child is known: whoever reaps orphans must not take it for one.
     let mut own_children = own_children::lock();
-    let mut child = match builder.spawn() {
+    let spawned = builder.spawn();
+    // It holds the child's ends of the streams.
+    drop(builder);
+    let mut child = match spawned {
         Ok(child) => child,
         Err(source) => {
             // The system does not say whether it meant the program or the directory.
@@ -119,9 +133,10 @@ fn start(command: Command) -> Result<ChildProcess, SpawnError> {
             Ok(ChildProcess::new(
                 pid,
                 pidfd,
+                bond,
                 child.stdin.take().map(OwnedFd::from),
-                child.stdout.take().map(OwnedFd::from),
-                child.stderr.take().map(OwnedFd::from),
+                child.stdout.take().map(OwnedFd::from).or(output_end),
+                child.stderr.take().map(OwnedFd::from).or(complaint_end),
             ))
         }
         Err(source) => {
@@ -189,9 +204,15 @@ fn inherit_nothing() -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-fn stdio(output: Output) -> Stdio {
-    match output {
-        Output::Discard => Stdio::null(),
-        Output::Pipe => Stdio::piped(),
-    }
+/// The child's end of a stream, and ours where it is not made with the child.
+fn stdio(output: Output) -> io::Result<(Stdio, Option<OwnedFd>)> {
+    Ok(match output {
+        Output::Discard => (Stdio::null(), None),
+        Output::Pipe => (Stdio::piped(), None),
+        Output::Datagrams => {
+            let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+            (theirs.into(), Some(ours))
+        }
+        Output::Open(file) => (file.try_clone()?.into(), None),
+    })
 }

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polis_sys::{ChildProcess, Command, ExitStatus, Importance, Input, Output, Signal, SpawnError, spawn};
+use polis_sys::{Bond, ChildProcess, Command, ExitStatus, Importance, Input, Output, Signal, SpawnError, spawn};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -21,6 +21,7 @@ fn command(program: &str, arguments: &[&str]) -> Command {
         standard_output: Output::Discard,
         standard_error: Output::Discard,
         importance: Importance::default(),
+        bond: Bond::default(),
     }
 }
 
@@ -198,4 +199,65 @@ fn a_child_reads_what_is_written_to_its_input_and_the_end_of_it() {
     let output = std::fs::File::from(child.take_standard_output().unwrap());
     assert_eq!(std::io::read_to_string(output).unwrap(), "said\n");
     assert!(wait(&mut child).is_success());
+}
+
+#[test]
+fn a_child_that_lives_on_is_ended_neither_by_its_parent_nor_by_what_it_says_then() {
+    const SIGN_OF_LIFE: &str = "POLIS_TEST_SIGN_OF_LIFE";
+    if let Some(file) = std::env::var_os(SIGN_OF_LIFE) {
+        // With a pipe, the first of these words would be its last.
+        let script = "while [ -d /proc/$0 ]; do sleep 0.02; done; echo one >&2; echo two >&2; echo alive >\"$1\"";
+        let mut command = command("/bin/sh", &["-c", script]);
+        command.arguments.extend([std::process::id().to_string().into(), file]);
+        command.standard_error = Output::Datagrams;
+        command.bond = Bond::LivesOn;
+        let _child = start(command).unwrap();
+        rustix::process::kill_process(rustix::process::getpid(), Signal::KILL).unwrap();
+    }
+    let file = std::env::temp_dir().join(format!("polis-sys-{}", std::process::id()));
+    let again = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_child_that_lives_on_is_ended_neither_by_its_parent_nor_by_what_it_says_then"])
+        .env(SIGN_OF_LIFE, &file)
+        .output()
+        .unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&again.status), Some(Signal::KILL.as_raw()));
+    let deadline = Instant::now() + DEADLINE;
+    while read_to_string(&file).ok().as_deref() != Some("alive\n") {
+        assert!(Instant::now() < deadline, "the child has ended with its parent");
+        thread::sleep(Duration::from_millis(5));
+    }
+    std::fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn a_dropped_child_that_lives_on_is_reaped_when_it_has_ended() {
+    let mut command = command("/bin/sh", &["-c", "read line; echo read >&2"]);
+    command.standard_input = Input::Pipe;
+    command.standard_error = Output::Datagrams;
+    command.bond = Bond::LivesOn;
+    let mut child = start(command).unwrap();
+    let path = format!("/proc/{}", child.id());
+    let input = child.take_standard_input();
+    let said = std::fs::File::from(child.take_standard_error().unwrap());
+    drop(child);
+    drop(input);
+    let mut buffer = [0; 16];
+    let count = std::io::Read::read(&mut &said, &mut buffer).unwrap();
+    assert_eq!(&buffer[..count], b"read\n", "it was not killed");
+    let deadline = Instant::now() + DEADLINE;
+    while Path::new(&path).exists() {
+        assert!(Instant::now() < deadline, "the child was not reaped");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_child_holds_what_it_was_given_open() {
+    let place = std::env::current_exe().unwrap();
+    let file = std::sync::Arc::new(std::os::fd::OwnedFd::from(std::fs::File::open(&place).unwrap()));
+    let mut command = command("/bin/sleep", &["1000"]);
+    command.standard_output = Output::Open(std::sync::Arc::clone(&file));
+    let child = start(command).unwrap();
+    assert_eq!(std::sync::Arc::strong_count(&file), 1, "it has an end of its own");
+    assert_eq!(std::fs::read_link(format!("/proc/{}/fd/1", child.id())).unwrap(), place);
 }

@@ -1,6 +1,7 @@
 //! [`NodeData`]: what is below `data` of a node that does not run, also where it is encrypted.
 
 use std::io::Write as _;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use polis_encryption::{Purpose, derive};
 use polis_storage::data::UnlockKeys;
 use polis_storage::journal::{ClusterUnlockKey, Journal, Seals};
 use polis_storage::{HostDisk, Layout};
+use rustix::fs::{FlockOperation, flock};
 
 use crate::processes;
 use crate::scratch::Scratch;
@@ -22,7 +24,9 @@ const MARKER: &str = "partition";
 const SLOTS: [&str; 2] = ["slot.0", "slot.1"];
 /// What gocryptfs exits with when the key is not the one of the slot.
 const WRONG_KEY: i32 = 12;
-/// Longest time that mounting may take: well under a second, and more on a loaded machine.
+/// How often it is looked whether the gocryptfs of the node has ended.
+const LOOK_PAUSE: Duration = Duration::from_millis(5);
+/// Longest time that mounting may take, and that of a killed node may stay: well under a second, and more on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The data of a node that does not run, for a look at it or to change something. Encrypted data are mounted for that at a place
@@ -157,9 +161,10 @@ impl Mount {
         let place = Scratch::new();
         let mount_point = place.path().join("data");
         std::fs::create_dir(&mount_point).expect("a directory of the test can be made");
+        let claim = claim(encrypted);
         let mut command = processes::bound_to_test(Path::new("gocryptfs"));
         command.args(["-fg", "-q", "-nosyslog", "-config"]).arg(slot).arg("--").arg(encrypted.join("cipher"));
-        command.arg(&mount_point).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.arg(&mount_point).stdin(Stdio::piped()).stdout(claim).stderr(Stdio::null());
         let mut process = processes::spawn(command);
         let mut input = process.stdin.take().expect("its input is a pipe");
         writeln!(input, "{key}").expect("gocryptfs takes a key");
@@ -175,6 +180,18 @@ impl Mount {
         }
         Some(Self { process, place })
     }
+}
+
+/// Waits until no gocryptfs of the node works on its data any more, and keeps others from it meanwhile, as a node does: by a lock on the
+/// directory. That of a killed node unmounts and ends by itself.
+fn claim(encrypted: &Path) -> OwnedFd {
+    let directory = std::fs::File::open(encrypted).expect("it can be opened");
+    let deadline = Instant::now() + PATIENCE;
+    while flock(&directory, FlockOperation::NonBlockingLockExclusive).is_err() {
+        assert!(Instant::now() < deadline, "a gocryptfs still works on {}", encrypted.display());
+        std::thread::sleep(LOOK_PAUSE);
+    }
+    directory.into()
 }
 
 fn ended_with_wrong_key(end: ExitStatus) -> bool {

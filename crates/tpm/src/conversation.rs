@@ -205,7 +205,7 @@ fn one_line(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use polis_sys::{Importance, Input, Output};
+    use polis_sys::{Bond, Importance, Input, Output};
 
     use super::*;
 
@@ -221,6 +221,7 @@ mod tests {
             standard_output: Output::Pipe,
             standard_error: Output::Pipe,
             importance: Importance::default(),
+            bond: Bond::default(),
         }
     }
 

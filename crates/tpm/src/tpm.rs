@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use polis_secret::Secret32;
 use polis_storage::journal::{SealError, SealTrouble};
-use polis_sys::{Command, Importance, Input, Output};
+use polis_sys::{Bond, Command, Importance, Input, Output};
 
 use crate::conversation::{ConversationError, Heard, converse};
 use crate::helper::HelperPlace;
@@ -160,6 +160,7 @@ impl Tpm {
             standard_output: Output::Pipe,
             standard_error: Output::Pipe,
             importance: Importance::default(),
+            bond: Bond::default(),
         };
         let heard = converse(command, &encode_request(request), self.limit).map_err(|error| self.explain(error))?;
         let Heard { answer, complaints } = heard;

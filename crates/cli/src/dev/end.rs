@@ -3,14 +3,14 @@
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::Duration;
 
-use rustix::io::Errno;
 use rustix::process::Signal;
 
 use super::directory::Directory;
 use super::lock::{self, Lock};
+use super::node_root;
 use super::record::{self, Record};
 use super::start::require_node;
 use crate::arguments::{DevDirectory, DevNodeArguments};
@@ -75,7 +75,7 @@ pub(super) fn down(arguments: &DevDirectory, purge: bool) -> Result<ExitCode, Fa
         end_node(&directory, &mut record, number, manner, &progress)?;
     }
     if purge {
-        record.numbers().for_each(|number| clear_dead_mount(&directory.node_root(number).join("data")));
+        record.numbers().for_each(|number| node_root::clear_mount(&directory.node_root(number)));
         remove(directory.path()).map_err(|error| {
             Failure::failed(format!("{path} could not be removed"))
                 .because(&error)
@@ -87,23 +87,6 @@ pub(super) fn down(arguments: &DevDirectory, purge: bool) -> Result<ExitCode, Fa
         progress.line(&format!("its data stay at {path}; start it again: polis dev up{option}"));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// A node with encrypted data that was killed leaves a mount behind whose process has died with it. It is cleared by the node's next
-/// start, which there is none of when everything is to go; what goes wrong here shows in the removal.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a command that is over in milliseconds, and is nobody's child for longer"
-)]
-fn clear_dead_mount(place: &Path) {
-    let is_dead = fs::metadata(place).is_err_and(|error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()));
-    if is_dead {
-        // As a node looks for it, whatever PATH says.
-        let directories = ["/usr/local/bin", "/usr/bin", "/usr/sbin", "/bin"].map(Path::new);
-        let found = directories.map(|directory| directory.join("fusermount3")).into_iter().find(|path| path.is_file());
-        let Some(program) = found else { return };
-        let _ = Command::new(program).args(["-u", "-z", "--"]).arg(place).stderr(Stdio::null()).status();
-    }
 }
 
 /// Asks all nodes at once, so that they stop at the same time; gives those that were asked. What goes wrong here is met and

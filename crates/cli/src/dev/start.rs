@@ -19,6 +19,7 @@ use super::follow::{self, Subject};
 use super::launch::{self, Waiting};
 use super::listing;
 use super::lock::Lock;
+use super::node_root;
 use super::record::Record;
 use crate::arguments::{DevNodeArguments, OutputFormat, StorageSecurityOfDev};
 use crate::atomic_file::Existing;
@@ -133,7 +134,7 @@ impl Node<'_> {
     /// When the system refuses.
     pub(super) fn forget(&self, progress: &Progress) -> Result<(), Failure> {
         let root = self.directory.node_root(self.number);
-        fs::remove_dir_all(&root)
+        node_root::remove(&root)
             .map_err(|error| Failure::failed(format!("{} could not be removed", root.display())).because(&error))?;
         progress.line(&format!("node {}           was let go by the cluster; a new one takes its place", self.number));
         Ok(())

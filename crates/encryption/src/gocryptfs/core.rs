@@ -1,18 +1,21 @@
 //! [`Core`]: what the backend does, step by step, on a thread that may block. One step at a time.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use polis_secret::Secret32;
 use polis_storage::data::{DataError, DataTree, Found, UnlockKeys};
-use polis_storage::{DIRECTORY_MODE, DataGate, Disk, GuardedDisk, Layout, LoadError, PartitionMarker, durable};
+use polis_storage::{
+    Action, DIRECTORY_MODE, DataGate, Disk, DiskError, GuardedDisk, Layout, LoadError, PartitionMarker, durable,
+};
 use tokio::sync::watch;
 
 use super::mounted::Mounted;
 use super::place::Place;
 use super::slots::Slots;
 use super::tools::Tools;
-use super::{BACKEND, unavailable};
+use super::{BACKEND, tool_failed, unavailable};
 use crate::derive::{Purpose, derive};
 
 /// The backend without its asynchronous face.
@@ -137,7 +140,7 @@ impl Core {
             }
             self.mount(&mut state, &place, key)?;
         }
-        if let Err(error) = self.tree.open(owner) {
+        if let Err(error) = self.tree.open(owner).and_then(|()| self.keep_in_use(&mut state)) {
             if fresh {
                 self.unmount(&mut state, &place)?;
             }
@@ -167,6 +170,18 @@ impl Core {
         }
         let place = Place::find(&self.layout)?;
         self.unmount(&mut state, &place)
+    }
+
+    /// Holds a file open as long as the partition is: gocryptfs does not even try to unmount then.
+    fn keep_in_use(&self, state: &mut State) -> Result<(), DataError> {
+        let path = self.layout.data.partition.full_path();
+        let marker = File::open(&path).map_err(|source| DiskError { action: Action::Read, path, source })?;
+        match &mut state.mounted {
+            Some(mounted) => {
+                mounted.hold_file(marker.into()).map_err(|error| tool_failed("holding", &self.path(), error))
+            }
+            None => Ok(()),
+        }
     }
 
     /// What each operation that mounts begins with.

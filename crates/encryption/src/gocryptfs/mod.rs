@@ -8,22 +8,36 @@
 //! | `encrypted/work` | scratch |
 //! | `data` | where it is mounted; an empty directory otherwise |
 //!
-//! gocryptfs runs in the foreground as a child process that never outlives this one. When this process is killed, the
-//! mount stays behind, dead; the next [`DataPartition::prepare`] clears it, if it is of our ciphertext at our place.
-//! When gocryptfs dies, [`DataPartition::lost`] says so, and opening it again cures it.
+//! gocryptfs runs in the foreground as a child process. When it dies, [`DataPartition::lost`] says so, and opening it again cures
+//! it.
+//!
+//! # When the node is killed
+//!
+//! A block of 4 KiB is 4128 bytes of ciphertext, which lie in two pages, and a write that SIGKILL interrupts ends between two pages:
+//! of the block a part is new then, and nothing in it can be read any more, also what had been synced before. So gocryptfs is not
+//! killed with its node. What it has begun to write it finishes, and it unmounts and ends by itself (`-idle`) as soon as nobody has
+//! used its mount for a second. The node uses the mount as long as it lives, by holding it and a file in it open; etcd dies with the
+//! node.
+//!
+//! Whoever comes next does not wait for that: the next [`DataPartition::prepare`] cuts what is left off from its process, if it is of
+//! our ciphertext at our place, which lets that finish its writes as well; it unmounts it and waits until the process has ended. No gocryptfs is started while another one may be there
+//! (the module `claim`); what does not end is an error that says so.
+//!
+//! Whoever sends SIGKILL to gocryptfs itself can tear a block: nothing can prevent that. The kernel does not do so when
+//! memory runs out, if the node may ask for that.
 //!
 //! # What is durable
 //!
 //! gocryptfs passes on each sync of a file and, since version 2.1, of a directory to where it keeps them, writes at once
 //! what is written, and reserves room before it writes; a lock is the kernel's, and a mapped file sees what is written to
 //! it. So what is durable on a plain directory is durable here, with one difference: a block of 4 KiB is written as a whole,
-//! under a new nonce, even if only its end is new. A kill does no harm, as the kernel has the write or has it not; but
-//! where the *power* fails during the write, the block may be torn, and then nothing in it can be read any more, also
+//! under a new nonce, even if only its end is new. Where the *power* fails during the write, the block may be torn, and then nothing in it can be read any more, also
 //! what had been synced before. What is written once and renamed, as all of the node's own files are, is not touched by
 //! that; the end of etcd's log is. It is an error then, never wrong data, and such a member has to be replaced.
 //!
 //! gocryptfs keeps no random value per directory here (`-deterministic-names`): it would not sync it.
 
+mod claim;
 mod core;
 mod look;
 mod mounted;

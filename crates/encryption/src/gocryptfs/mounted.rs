@@ -1,14 +1,20 @@
 //! [`Mounted`]: a running gocryptfs and its mount, watched by a thread of its own.
 
-use std::io;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polis_sys::{ChildProcess, Command, ExitStatus, Output};
+use polis_sys::{ChildProcess, Command, ExitStatus};
 use rustix::event::{PollFd, PollFlags};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair,
+};
 
 use super::place::Place;
 use crate::child::{self, Reader, ToolError};
@@ -26,11 +32,14 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(3600);
 /// Called with the reason when the process has ended and nobody had asked for it.
 pub(super) type OnLoss = Box<dyn FnOnce(String) + Send>;
 
-/// A process that holds a mount. Dropping it kills the process and leaves a dead mount.
+/// A process that holds a mount, and what keeps that in use. Dropping it leaves both to themselves: the process unmounts and ends
+/// when nobody uses the mount any more.
 pub(super) struct Mounted {
-    /// Killed with the last reference, which is this one: the thread holds a weak one.
+    /// Left alone with the last reference, which is this one: the thread holds a weak one.
     child: Arc<Mutex<ChildProcess>>,
     shared: Arc<Shared>,
+    /// Open as long as the mount is to stay: its root, and the socket pair that has a file of it.
+    held: Vec<OwnedFd>,
 }
 
 /// What the thread finds out.
@@ -53,7 +62,7 @@ impl Mounted {
     pub(super) fn start(command: Command, key: &[u8], place: &Place, on_loss: OnLoss) -> Result<Self, ToolError> {
         let program = command.program.clone();
         let mut mounts = Mounts::open()?;
-        let mut child = child::start(Command { standard_output: Output::Discard, ..command }, key)?;
+        let mut child = child::start(command, key)?;
         let lost_pipe = |source| ToolError::Pipe { program: program.clone(), source };
         let complaint = Reader::new(child.take_standard_error()).map_err(lost_pipe)?;
         let ended = child.as_fd().try_clone_to_owned().map_err(lost_pipe)?;
@@ -64,8 +73,15 @@ impl Mounted {
         let span = tracing::Span::current();
         let builder = thread::Builder::new().name("gocryptfs-watch".into());
         builder.spawn(move || span.in_scope(|| watch.run(on_loss))).map_err(lost_pipe)?;
-        let mounted = Self { child, shared };
-        mounted.wait_for_mount(&program, place, &mut mounts)?;
+        let mut mounted = Self { child, shared, held: Vec::new() };
+        match mounted.wait_for_mount(&program, place, &mut mounts) {
+            Ok(root) => mounted.held.push(root),
+            Err(error) => {
+                // Nobody has written anything yet.
+                mounted.kill();
+                return Err(error);
+            }
+        }
         let mut state = mounted.shared.lock();
         state.expected = false;
         let ended = state.ended;
@@ -82,8 +98,29 @@ impl Mounted {
         self.shared.lock().ended.is_none()
     }
 
-    /// From now on the end of the process is no loss.
-    pub(super) fn expect_end(&self) {
+    /// Keeps this file of the mount open as long as that is to stay.
+    ///
+    /// Not as a file of this process: each child inherits those and closes them when its program begins, which asks gocryptfs, and
+    /// where that hangs no program could be started any more. A file that is on its way through a socket is in no process.
+    pub(super) fn hold_file(&mut self, file: OwnedFd) -> Result<(), ToolError> {
+        let failed = |error: Errno| ToolError::Hold { source: error.into() };
+        let pair = socketpair(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None).map_err(failed)?;
+        let files = [file.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut rights = SendAncillaryBuffer::new(&mut space);
+        rights.push(SendAncillaryMessage::ScmRights(&files));
+        sendmsg(&pair.0, &[IoSlice::new(b"-")], &mut rights, SendFlags::empty()).map_err(failed)?;
+        self.held.extend([pair.0, pair.1]);
+        Ok(())
+    }
+
+    /// From now on the mount is not used any more, and the end of the process is no loss.
+    pub(super) fn let_go(&mut self) {
+        self.expect_end();
+        self.held.clear();
+    }
+
+    fn expect_end(&self) {
         self.shared.lock().expected = true;
     }
 
@@ -92,7 +129,7 @@ impl Mounted {
         self.shared.wait_for_end(limit).is_some()
     }
 
-    /// Kills the process. What it was asked to write is with the kernel already.
+    /// Kills the process, which may tear a block that it is writing.
     pub(super) fn kill(&self) {
         self.child.lock().unwrap_or_else(PoisonError::into_inner).kill_group();
     }
@@ -104,14 +141,21 @@ impl Mounted {
         ToolError::Failed { program: program.to_owned(), status, complaint: state.lines.join("; ") }
     }
 
-    fn wait_for_mount(&self, program: &Path, place: &Place, mounts: &mut Mounts) -> Result<(), ToolError> {
+    /// Waits for the mount; returns its root, which keeps it in use.
+    fn wait_for_mount(&self, program: &Path, place: &Place, mounts: &mut Mounts) -> Result<OwnedFd, ToolError> {
         let end = Instant::now() + MOUNT_DEADLINE;
         loop {
             if !self.is_alive() {
                 return Err(self.failure(program));
             }
-            if mounts.at(&place.mount_point)?.iter().any(|mount| mount.source == place.source_name()) {
-                return Ok(());
+            if is_mounted(place, mounts)? {
+                // This asks nothing of gocryptfs. What is still mounted afterwards was so when it was opened, and stays.
+                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let root = rustix::fs::open(&place.mount_point, flags, Mode::empty());
+                if is_mounted(place, mounts)? {
+                    let failed = |source| ToolError::Mounts { path: place.mount_point.clone(), source };
+                    return root.map_err(|error| failed(error.into()));
+                }
             }
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -128,6 +172,10 @@ impl Mounted {
             }
         }
     }
+}
+
+fn is_mounted(place: &Place, mounts: &mut Mounts) -> Result<bool, ToolError> {
+    Ok(mounts.at(&place.mount_point)?.iter().any(|mount| mount.source == place.source_name()))
 }
 
 impl Drop for Mounted {
@@ -162,7 +210,7 @@ impl Watch {
             files.extend(self.complaint.poll());
             // An error would be one of memory; the thread looks again then, and no more often than it is woken.
             let waited = child::wait(&mut files, WATCH_INTERVAL);
-            // The child was dropped, which kills it: nobody wants to know.
+            // The child was dropped: nobody wants to know.
             let Some(child) = self.child.upgrade() else { return };
             let ended = child.lock().unwrap_or_else(PoisonError::into_inner).try_wait();
             self.log();

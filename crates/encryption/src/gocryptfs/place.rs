@@ -11,6 +11,8 @@ use polis_storage::{Action, DiskError, Layout, PlainFile};
 pub(super) struct Place {
     /// `data`
     pub(super) mount_point: PathBuf,
+    /// `encrypted`
+    pub(super) encrypted: PathBuf,
     /// `encrypted/cipher`
     pub(super) cipher: PathBuf,
     /// `encrypted/work`
@@ -26,6 +28,7 @@ impl Place {
             std::fs::canonicalize(&root).map_err(|source| DiskError { action: Action::Examine, path: root, source })?;
         Ok(Self {
             mount_point: layout.data.directory.path().under(&root),
+            encrypted: layout.encrypted.directory.path().under(&root),
             cipher: layout.encrypted.cipher.path().under(&root),
             work: layout.encrypted.work.path().under(&root),
             root,

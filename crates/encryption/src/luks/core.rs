@@ -122,16 +122,15 @@ impl Core {
         self.clear_leftovers(&mut state, &device)?;
         let fresh = !state.mounted;
         if fresh {
-            self.check_formatted(&device, owner)?;
+            let offset = self.check_formatted(&device, owner)?;
             let stack = self.stack(&device)?;
             stack.check_free().map_err(|problem| self.problem("opening", problem))?;
             let (source, attached) = match self.security {
                 StorageSecurity::Insecure => {
                     stack.block_device().map_err(|problem| self.problem("opening", problem))?
                 }
-                StorageSecurity::Encrypted | StorageSecurity::AuthenticatedEncrypted => {
-                    (self.unlock(owner, &key)?, None)
-                }
+                StorageSecurity::Encrypted => (self.unlock(owner, &key)?, None),
+                StorageSecurity::AuthenticatedEncrypted => (self.unlock_whole(&stack, owner, &key, offset)?, None),
             };
             if let Err(error) = self.mount(&mut state, &stack, &source) {
                 self.close_mappings(&stack)?;
@@ -152,18 +151,18 @@ impl Core {
         Ok(())
     }
 
-    /// Fails unless the device was formatted by this node for this backend.
-    fn check_formatted(&self, device: &Device, owner: &str) -> Result<(), DataError> {
+    /// Fails unless the device was formatted by this node for this backend. Returns where its encrypted part begins, if it has one.
+    fn check_formatted(&self, device: &Device, owner: &str) -> Result<Option<u64>, DataError> {
         let not_formatted = || DataError::NotFormatted { path: self.device.clone() };
         match self.look(device)? {
             Look::Blank | Look::Begun { .. } | Look::UnfinishedXfs { .. } => Err(not_formatted()),
-            Look::Xfs { uuid } => self.check_xfs(uuid, owner),
+            Look::Xfs { uuid } => self.check_xfs(uuid, owner).map(|()| None),
             Look::Luks { owner: found, .. } => {
                 self.check_owner(&found, owner)?;
                 let metadata = self.metadata(device)?;
                 metadata.finished_for.ok_or_else(not_formatted)?;
                 match metadata.security {
-                    Some(security) if security == self.security => Ok(()),
+                    Some(security) if security == self.security => Ok(metadata.offset),
                     other => Err(DataError::OtherBackend {
                         path: self.device.clone(),
                         found: other.map_or("another LUKS", backend).to_owned(),

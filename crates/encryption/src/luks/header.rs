@@ -51,6 +51,8 @@ pub(super) struct Metadata {
     pub(super) finished_for: Option<String>,
     /// What the data is protected from; none for a segment as no format of ours makes it.
     pub(super) security: Option<StorageSecurity>,
+    /// Where the encrypted part of the device begins, in bytes.
+    pub(super) offset: Option<u64>,
     /// Numbers of the key slots in use.
     pub(super) slots: Vec<u32>,
 }
@@ -69,7 +71,8 @@ impl Metadata {
             _ => None,
         };
         let slots = value["keyslots"].as_object().into_iter().flatten().filter_map(|(number, _)| number.parse().ok());
-        Ok(Self { finished_for: finished.map(str::to_owned), security, slots: slots.collect() })
+        let offset = segment["offset"].as_str().and_then(|offset| offset.parse().ok());
+        Ok(Self { finished_for: finished.map(str::to_owned), security, offset, slots: slots.collect() })
     }
 }
 
@@ -108,8 +111,14 @@ mod tests {
     #[test]
     fn metadata_of_both_kinds_and_of_strangers() {
         let check = |json: &str, finished_for: Option<&str>, security, slots: &[u32]| {
-            let expected = Metadata { finished_for: finished_for.map(str::to_owned), security, slots: slots.to_vec() };
-            assert_eq!(Metadata::parse(json).unwrap(), expected, "{json}");
+            let found = Metadata::parse(json).unwrap();
+            let expected = Metadata {
+                finished_for: finished_for.map(str::to_owned),
+                security,
+                offset: json.contains("offset").then_some(16 << 20),
+                slots: slots.to_vec(),
+            };
+            assert_eq!(found, expected, "{json}");
         };
         let encrypted = Some(StorageSecurity::Encrypted);
         let authenticated = Some(StorageSecurity::AuthenticatedEncrypted);
@@ -122,7 +131,7 @@ mod tests {
         );
         let with_token = format!(
             r#"{{"keyslots":{{"1":{{}}}},"tokens":{{"0":{{"type":"other","node":"x"}},"1":{}}},
-               "segments":{{"0":{{"encryption":"aes-gcm-random","integrity":{{"type":"aead"}}}}}}}}"#,
+               "segments":{{"0":{{"offset":"16777216","encryption":"aes-gcm-random","integrity":{{"type":"aead"}}}}}}}}"#,
             token("metropolis-1")
         );
         check(&with_token, Some("metropolis-1"), authenticated, &[1]);

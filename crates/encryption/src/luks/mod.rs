@@ -40,6 +40,13 @@
 //! node runs, and the file system grows over it, step by step (module `extent`). `mkfs.xfs -K` and the absence of `allow-discards` keep
 //! sectors from becoming unreadable again.
 //!
+//! # A device that grows
+//!
+//! The file system grows over what there is of the device when it is opened. An authenticated volume has a size of its own, which
+//! follows that of the device when it is opened the second time after that has grown; so it is opened twice then (module `integrity`).
+//!
+//! # What it does not tell
+//!
 //! Authentication is per sector: it tells that a sector was changed, and not that the whole disk, or one sector, was put back to an
 //! earlier state of itself.
 
@@ -48,6 +55,7 @@ mod commands;
 mod core;
 mod extent;
 mod header;
+mod integrity;
 mod look;
 mod marker;
 mod names;

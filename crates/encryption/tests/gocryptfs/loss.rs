@@ -34,18 +34,18 @@ async fn its_death_is_told_and_cured_by_opening_it_again() {
 }
 
 #[tokio::test]
-async fn who_unmounts_it_behind_our_back_is_noticed() {
+async fn who_unmounts_it_behind_our_back_is_refused() {
     if !can_run() {
         return;
     }
     let home = Home::new();
     let world = home.world();
     world.born(&keys(1)).await;
+    world.write("data/node/file", b"kept");
     let data = home.path().join("data");
-    assert!(std::process::Command::new("fusermount3").arg("-u").arg(&data).status().unwrap().success());
-    let reason = tokio::time::timeout(DEADLINE, world.data.lost()).await.unwrap();
-    assert!(reason.contains("exit code 0"), "{reason}");
-    world.open(&keys(1)).await.unwrap();
+    let output = std::process::Command::new("fusermount3").arg("-u").arg(&data).output().unwrap();
+    assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("busy"), "{output:?}");
+    assert_eq!(world.read("data/node/file"), b"kept");
     world.data.close().await.unwrap();
 }
 
@@ -93,19 +93,26 @@ async fn a_mount_whose_process_hangs_is_cleared_for_whoever_waits_for_it_too() {
     let home = Home::new();
     let world = home.world();
     world.born(&keys(1)).await;
+    world.write("data/node/file", b"kept");
     let process = Pid::from_raw(world.process().unwrap().try_into().unwrap()).unwrap();
     kill_process(process, Signal::STOP).unwrap();
     let data = home.path().join("data");
     let mut waiting = std::process::Command::new("ls").arg(data.join("node")).stderr(Stdio::null()).spawn().unwrap();
-    // A life that knows nothing of the first one.
+    // A life that knows nothing of the first one: it starts no second gocryptfs beside one that may still write.
     let next = home.world();
-    tokio::time::timeout(DEADLINE, next.prepare()).await.unwrap().unwrap();
+    let error = tokio::time::timeout(DEADLINE * 2, next.prepare()).await.unwrap().unwrap_err();
+    let text = std::error::Error::source(&error).unwrap().to_string();
+    assert!(text.contains("still works on") && text.contains("kill -CONT"), "{text}");
     assert!(!is_mounted(&data));
     until("who waited for the mount has an error", || {
         waiting.try_wait().unwrap().is_some_and(|status| !status.success())
     });
     kill_process(process, Signal::CONT).unwrap();
-    until("gocryptfs ends", || processes(home.path()).is_empty());
+    next.prepare().await.unwrap();
+    assert_eq!(processes(home.path()), Vec::<u32>::new());
     next.open(&keys(1)).await.unwrap();
+    assert_eq!(next.read("data/node/file"), b"kept");
     next.data.close().await.unwrap();
+    // The first life loses nothing by being over.
+    drop(world);
 }

@@ -8,4 +8,5 @@ mod life;
 mod loss;
 mod power;
 mod secrecy;
+mod torn;
 mod unprivileged;

@@ -1,7 +1,7 @@
 //! What is deleted is refused, says so and stops; a decommissioned node cleans up after itself.
 
 use polis_control::NodeState;
-use polis_testkit::{Cluster, NodeData, mounts};
+use polis_testkit::{Cluster, NodeData, processes};
 
 use crate::{all_healthy, binary};
 
@@ -75,8 +75,8 @@ fn the_same_machine_wiped_and_joined_again_and_again_hides_nobody() {
         let _ = cluster.polis(&format!("node approve {id}")).succeeds();
         let _ = cluster.node(1).wait_state(NodeState::Running);
         cluster.kill(1);
-        // Of encrypted data a killed node leaves a dead mount, which ends with the machine.
-        mounts::clear(&cluster.hosts[1].root());
+        // Of encrypted data a killed node leaves a mount, which ends by itself.
+        processes::wait_until_gone(&cluster.hosts[1].root()).unwrap_or_else(|left| panic!("{left}"));
         std::fs::remove_dir_all(cluster.hosts[1].root()).expect("a wiped machine");
     }
     cluster.register(1);

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod addresses;
+mod damaged;
 mod deletion;
 mod leader;
 mod partition;

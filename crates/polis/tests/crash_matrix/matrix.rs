@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use polis_control::NodeState;
 use polis_testkit::store::Store;
-use polis_testkit::{NodeData, StorageSecurity, checks, processes};
+use polis_testkit::{NodeData, StorageSecurity, checks, mounts, processes};
 
 use crate::points::{Place as Point, Start};
 use crate::tables::{first_start, later_start};
@@ -98,8 +98,10 @@ fn die_at(place: &Place, start: &Start, point: &Point) -> Option<Duration> {
         assert!(!point.certain && status.success(), "{}#{}: {status}\n{}", point.point, point.pass, node.log());
         return None;
     }
-    let etcd = processes::wait_until_gone(place.host.directory()).unwrap_or_else(|left| panic!("{left}"));
+    let etcd = processes::wait_until_only_data_are_held(place.host.directory()).unwrap_or_else(|left| panic!("{left}"));
     assert!(etcd < ETCD_DEATH, "etcd outlived the node by {etcd:?}");
+    processes::wait_until_gone(place.host.directory()).unwrap_or_else(|left| panic!("{left}"));
+    assert_eq!(mounts::below(&place.root()), Vec::<PathBuf>::new(), "a mount is left");
     let passes = place.passed().iter().filter(|passed| **passed == point.point).count();
     assert_eq!(passes, point.pass);
     Some(etcd)

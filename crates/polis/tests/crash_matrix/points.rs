@@ -2,27 +2,14 @@
 
 use std::collections::HashMap;
 
+use polis_testkit::Steps;
+
 /// A call site, and so all points around one durable step.
 #[derive(Clone, Copy)]
 pub(crate) struct Site {
     pub(crate) name: &'static str,
     pub(crate) steps: Steps,
     pub(crate) windows: &'static [&'static str],
-}
-
-/// What is done at a site, and with it the names of its points.
-#[derive(Clone, Copy)]
-pub(crate) enum Steps {
-    /// A file is replaced.
-    Write,
-    /// A directory is made.
-    Directory,
-    /// What an earlier process may have left half durable is made durable, before it is read.
-    Settle,
-    /// etcd carries out a change.
-    Transaction,
-    /// A child process does something to the disk, or takes hold of it.
-    Child,
 }
 
 /// A start: what its main line passes in order, and what is passed beside it, at times that chance decides.
@@ -61,20 +48,9 @@ pub(crate) struct Place {
     pub(crate) windows: &'static [&'static str],
 }
 
-impl Steps {
-    pub(crate) const fn names(self) -> &'static [&'static str] {
-        match self {
-            Self::Write => &["begin", "created", "synced", "renamed", "named", "done"],
-            Self::Directory => &["begin", "created", "done"],
-            Self::Settle | Self::Child => &["begin", "done"],
-            Self::Transaction => &["before", "after"],
-        }
-    }
-}
-
 impl Site {
     pub(crate) fn points(&self) -> impl Iterator<Item = String> {
-        self.steps.names().iter().map(|step| format!("{}/{step}", self.name))
+        self.steps.points(self.name)
     }
 }
 

@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 use polis_control::NodeState;
 use polis_testkit::address::TestAddress;
 use polis_testkit::checks::{self, OnDisk};
-use polis_testkit::{NodeData, StorageSecurity, damage, etcd, processes, scratch};
+use polis_testkit::{NodeData, Steps, StorageSecurity, damage, etcd, processes, scratch};
 
-use crate::points::Steps;
 use crate::tables::first_start;
 use crate::{Place, was_killed};
 

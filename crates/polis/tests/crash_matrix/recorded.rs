@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
+use polis_testkit::Steps;
 use polis_testkit::checks::{self, OnDisk};
 
 use crate::Place;
-use crate::points::{Beside, Start, Steps};
+use crate::points::{Beside, Start};
 use crate::tables::{first_start, later_start};
 
 #[test]
@@ -54,10 +55,10 @@ fn is_of_the_table(beside: &Beside, steps: &[&str]) -> bool {
     let times: Vec<usize> = names.iter().map(count).collect();
     let is_whole = match beside.site.steps {
         // Nobody writes the same thing at the same time as somebody else.
-        Steps::Write | Steps::Directory => steps.chunks(names.len()).all(|written| written == names),
+        Steps::Write | Steps::Directory | Steps::Removal => steps.chunks(names.len()).all(|written| written == names),
         Steps::Settle | Steps::Child => times.iter().all(|time| *time == times[0]),
         // A stop does not wait for what etcd was asked for.
-        Steps::Transaction => times.is_sorted_by(|one, next| one >= next),
+        Steps::Call => times.is_sorted_by(|one, next| one >= next),
     };
     let (least, most) = beside.often.until_rest();
     is_whole && times.iter().all(|time| *time >= least && most.is_none_or(|most| *time <= most))

@@ -5,9 +5,9 @@
 //! A recorded start must pass exactly these points, so a durable write or a transaction that is added or taken away changes
 //! these tables. What is passed for the data partition depends on how that is protected ([`StorageSecurity`]).
 
-use polis_testkit::StorageSecurity;
+use polis_testkit::{Steps, StorageSecurity};
 
-use crate::points::{Beside, Often, Site, Start, Steps};
+use crate::points::{Beside, Often, Site, Start};
 use crate::prepared;
 
 /// All windows that one node alone can show.
@@ -27,7 +27,7 @@ pub(crate) const PREPARED: [(&str, fn()); 8] = [
 ];
 
 use Often::{AtLeast, Between, Later};
-use Steps::{Child, Directory, Settle, Transaction, Write};
+use Steps::{Call, Child, Directory, Settle, Write};
 
 const fn site(name: &'static str, steps: Steps, windows: &'static [&'static str]) -> Site {
     Site { name, steps, windows }
@@ -108,7 +108,7 @@ const AFTER_FORMAT: &[Site] = &[
     site("etcd/credentials/load", Settle, &["S6", "W3", "W13"]),
     site("etcd/credentials/found", Write, &["S3", "S4", "S6", "W3", "W4", "W10", "W13", "W20"]),
     site("etcd/member-directory", Directory, &["S6", "W3", "W13"]),
-    site("birth", Transaction, &["S6", "W3", "W6", "W13"]),
+    site("birth", Call, &["S6", "W3", "W6", "W13"]),
     // The cluster exists, and this node does not know it yet.
     site("node/credentials/load", Settle, &["S6", "W10"]),
     site("node/credentials", Write, &["S3", "S4", "W4", "W10", "W20"]),
@@ -118,7 +118,7 @@ const AFTER_FORMAT: &[Site] = &[
     site("journal/enrolled", Write, &["W10", "W20"]),
     // A member, which is not Running yet.
     site("node/credentials/load", Settle, &["S1"]),
-    site("start-record", Transaction, &["S1"]),
+    site("start-record", Call, &["S1"]),
 ];
 
 const BESIDE_FIRST: &[Beside] = &[
@@ -133,13 +133,13 @@ const BESIDE_FIRST: &[Beside] = &[
     beside(AtLeast(1), "etcd/joining/load", Settle, &["S1"]),
     beside(AtLeast(2), "etcd/credentials/load", Settle, &["S1"]),
     // Who leads, and what the leader is told.
-    beside(Between(1, 1), "curator/leadership/claim", Transaction, &["S1"]),
-    beside(AtLeast(3), "curator/read", Transaction, &["S1"]),
+    beside(Between(1, 1), "curator/leadership/claim", Call, &["S1"]),
+    beside(AtLeast(3), "curator/read", Call, &["S1"]),
     // With and perhaps before it is known that this node has a curator. Each may come between a report and what that was
     // based on, which is then repeated.
-    beside(Between(1, 2), "curator/node/status", Transaction, &["S1"]),
-    beside(Between(1, 3), "curator/node/report", Transaction, &["S1"]),
-    beside(Later, "curator/leadership/alive", Transaction, &["S1"]),
+    beside(Between(1, 2), "curator/node/status", Call, &["S1"]),
+    beside(Between(1, 3), "curator/node/report", Call, &["S1"]),
+    beside(Later, "curator/leadership/alive", Call, &["S1"]),
     // What the cluster has told.
     beside(Between(1, 3), "directory", Write, &["S1", "W11", "W20"]),
     beside(Between(1, 1), "node/revocations", Write, &["S1", "W10", "W20"]),
@@ -171,7 +171,7 @@ const AFTER_OPEN: &[Site] = &[
     site("etcd/credentials/load", Settle, &["S1", "W10"]),
     site("directory/load", Settle, &["S1", "W11"]),
     site("node/credentials/load", Settle, &["S1"]),
-    site("start-record", Transaction, &["S1"]),
+    site("start-record", Call, &["S1"]),
 ];
 
 const BESIDE_LATER: &[Beside] = &[
@@ -183,10 +183,10 @@ const BESIDE_LATER: &[Beside] = &[
     beside(Between(1, 1), "node/roles/load", Settle, &["S1", "W12"]),
     beside(AtLeast(1), "etcd/joining/load", Settle, &["S1"]),
     beside(AtLeast(2), "etcd/credentials/load", Settle, &["S1"]),
-    beside(Between(1, 1), "curator/leadership/claim", Transaction, &["S1"]),
-    beside(AtLeast(3), "curator/read", Transaction, &["S1"]),
-    beside(Between(1, 2), "curator/node/status", Transaction, &["S1"]),
-    beside(Later, "curator/leadership/alive", Transaction, &["S1"]),
+    beside(Between(1, 1), "curator/leadership/claim", Call, &["S1"]),
+    beside(AtLeast(3), "curator/read", Call, &["S1"]),
+    beside(Between(1, 2), "curator/node/status", Call, &["S1"]),
+    beside(Later, "curator/leadership/alive", Call, &["S1"]),
 ];
 
 #[test]

@@ -7,10 +7,10 @@ use std::time::Instant;
 use polis_control::NodeState;
 use polis_testkit::host::PATIENCE;
 use polis_testkit::store::Store;
-use polis_testkit::trace;
+use polis_testkit::{Steps, trace};
 
 use crate::Place;
-use crate::points::{Beside, Site, Start, Steps};
+use crate::points::{Beside, Site, Start};
 use crate::recorded::compare;
 use crate::tables::{first_start, later_start};
 
@@ -71,8 +71,8 @@ fn calls_of(start: &Start) -> usize {
     let calls = |(site, times): (&Site, usize)| match site.steps {
         // The file, its new name, the file under it, and its directory.
         Steps::Write => 4 * times,
-        Steps::Directory => times,
-        Steps::Settle | Steps::Transaction | Steps::Child => 0,
+        Steps::Directory | Steps::Removal => times,
+        Steps::Settle | Steps::Call | Steps::Child => 0,
     };
     for_sure(start).map(calls).sum()
 }
@@ -80,8 +80,8 @@ fn calls_of(start: &Start) -> usize {
 /// Changes that a start asks etcd for, for sure.
 fn transactions(start: &Start) -> usize {
     let transactions = |(site, times): (&Site, usize)| match site.steps {
-        Steps::Transaction => times,
-        Steps::Write | Steps::Directory | Steps::Settle | Steps::Child => 0,
+        Steps::Call => times,
+        Steps::Write | Steps::Directory | Steps::Removal | Steps::Settle | Steps::Child => 0,
     };
     for_sure(start).map(transactions).sum()
 }

@@ -38,7 +38,6 @@ fn nothing_that_was_written_can_be_read_on_the_disk() {
     // Killed, so that it could tidy nothing up.
     node.kill();
     polis_testkit::processes::wait_until_gone(&place.root()).unwrap_or_else(|left| panic!("{left}"));
-    polis_testkit::mounts::clear(&place.root());
 
     let id = status.node_id.expect("a running node has an id");
     // Sockets cannot be read.
@@ -132,7 +131,6 @@ fn a_flipped_bit_is_an_error_and_never_wrong_data() {
         assert!(text.contains(said), "{name}: {text}");
         node.kill();
         polis_testkit::processes::wait_until_gone(&place.root()).unwrap_or_else(|left| panic!("{left}"));
-        polis_testkit::mounts::clear(&place.root());
         // Nothing was thrown away because of it: with the right bit all is there.
         fs::write(&file, good).unwrap();
         place.run(&before);

@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use polis_testkit::{Cluster, NodeData, mounts};
+use polis_testkit::{Cluster, NodeData, processes};
 
 /// Ports that a member listens on: consensus, curator, management, metrics.
 const PORTS: [u16; 4] = [7834, 7835, 7839, 7840];
@@ -59,8 +59,8 @@ fn the_copy_of_a_node_is_told_that_it_is_one() {
     cluster.approve(1);
     let _ = cluster.node(1).wait_contact();
     cluster.kill(1);
-    // Of encrypted data a killed node leaves a dead mount.
-    mounts::clear(&cluster.hosts[1].root());
+    // Of encrypted data a killed node leaves a mount, which ends by itself.
+    processes::wait_until_gone(&cluster.hosts[1].root()).unwrap_or_else(|left| panic!("{left}"));
     copy(&cluster.hosts[1].root(), &cluster.hosts[2].root());
 
     cluster.start(1);

@@ -6,7 +6,7 @@
 
 use std::sync::LazyLock;
 
-use polis_testkit::StorageSecurity;
+use polis_testkit::{Steps, StorageSecurity};
 
 use crate::scene::{FOUNDER, Goal, JOINER};
 use crate::{deleted, prepared};
@@ -25,23 +25,6 @@ pub(crate) struct Site {
     /// How far the joiner must come for it to be passed.
     pub(crate) goal: Goal,
     pub(crate) windows: &'static [&'static str],
-}
-
-/// What is done at a site, and with it the names of its points.
-#[derive(Clone, Copy)]
-pub(crate) enum Steps {
-    /// A file is replaced.
-    Write,
-    /// A directory is made.
-    Directory,
-    /// A file is taken away.
-    Removal,
-    /// What an earlier process may have left half durable is made durable, before it is read.
-    Settle,
-    /// Somebody else carries out a change: etcd, or the leader.
-    Call,
-    /// A child process does something to the disk, or takes hold of it.
-    Child,
 }
 
 use Goal::{Member, Up};
@@ -137,8 +120,8 @@ const KEY_DROPPED: &[Site] = &[
     perhaps(at_pass(2, joiner("journal/unlock-key", Write, Up, &["W9"]))),
 ];
 
-/// A second member must come back alone, and keeps it again.
-const KEY_KEPT: &[Site] = &[perhaps(at_pass(3, joiner("journal/unlock-key", Write, Member, &["W14"])))];
+/// A second member must come back alone, and keeps it again, before it could have a vote.
+const KEY_KEPT: &[Site] = &[at_pass(3, joiner("journal/unlock-key", Write, Member, &["W14"]))];
 
 const UNTIL_RUNNING: &[Site] = &[
     joiner("node/roles/load", Settle, Up, &["W7"]),
@@ -227,18 +210,6 @@ pub(crate) struct Place {
     pub(crate) faults: Vec<String>,
     /// Whether the other node is killed at that moment, too.
     pub(crate) is_together: bool,
-}
-
-impl Steps {
-    pub(crate) const fn names(self) -> &'static [&'static str] {
-        match self {
-            Self::Write => &["begin", "created", "synced", "renamed", "named", "done"],
-            Self::Directory => &["begin", "created", "done"],
-            Self::Removal => &["begin", "removed", "done"],
-            Self::Settle | Self::Child => &["begin", "done"],
-            Self::Call => &["before", "after"],
-        }
-    }
 }
 
 impl Site {

@@ -1,42 +1,42 @@
 //! The table: every site that a node alone passes for a change of its key, in order.
 
+use polis_testkit::Steps;
+
 /// A call site, and how its points are called.
 pub(crate) struct Site {
     name: &'static str,
-    steps: &'static [&'static str],
+    steps: Steps,
     /// How often one change passes it.
     pub(crate) times: usize,
 }
 
-const WRITE: &[&str] = &["begin", "created", "synced", "renamed", "named", "done"];
-const REMOVAL: &[&str] = &["begin", "removed", "done"];
-const STEP: &[&str] = &["before", "after"];
+use Steps::{Call, Removal, Write};
 
-const fn site(name: &'static str, steps: &'static [&'static str], times: usize) -> Site {
+const fn site(name: &'static str, steps: Steps, times: usize) -> Site {
     Site { name, steps, times }
 }
 
 /// The sites.
 pub(crate) const SITES: &[Site] = &[
     // The next key is in the journal, beside the present one.
-    site("journal/rekey/begin", WRITE, 1),
+    site("journal/rekey/begin", Write, 1),
     // It opens the partition, as the present one does.
-    site("rekey/slot", STEP, 1),
-    site("data/gocryptfs/slot/add", WRITE, 1),
+    site("rekey/slot", Call, 1),
+    site("data/gocryptfs/slot/add", Write, 1),
     // The cluster keeps it.
-    site("rekey/cluster", STEP, 1),
-    site("curator/node/unlock-key", STEP, 1),
+    site("rekey/cluster", Call, 1),
+    site("curator/node/unlock-key", Call, 1),
     // The old one opens nothing any more.
-    site("rekey/old-slot", STEP, 1),
-    site("data/gocryptfs/slot/remove", REMOVAL, 1),
+    site("rekey/old-slot", Call, 1),
+    site("data/gocryptfs/slot/remove", Removal, 1),
     // Nor is it in the journal, in neither generation.
-    site("journal/rekey/done", WRITE, 2),
+    site("journal/rekey/done", Write, 2),
 ];
 
 impl Site {
     /// Its points.
     pub(crate) fn points(&self) -> impl Iterator<Item = String> {
-        self.steps.iter().map(|step| format!("{}/{step}", self.name))
+        self.steps.points(self.name)
     }
 }
 

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polis_sys::{ChildProcess, Command, ExitStatus, Input, Signal, SpawnError};
+use polis_sys::{Bond, ChildProcess, Command, ExitStatus, Input, Signal, SpawnError};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -35,6 +35,7 @@ pub(super) fn start(life: &Arc<Life>, spec: ProcessSpec, started: oneshot::Sende
         standard_output: output(&spec.standard_output),
         standard_error: output(&spec.standard_error),
         importance: spec.importance,
+        bond: Bond::default(),
     };
     let (reply, spawned) = oneshot::channel();
     let watched = Watched {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{MutexGuard, PoisonError};
 
-use polis_disks::{Device, meant_for_something_else};
+use polis_disks::{Device, DeviceError, meant_for_something_else};
 use polis_storage::data::{DataError, KeyOperation, Progress, ProgressSender, UnlockKeys};
 use polis_storage::journal::StorageSecurity;
 use polis_storage::{Action, DiskError};
@@ -16,6 +16,7 @@ use crate::derive::{Purpose, derive};
 use crate::luks::commands::{self, Invocation};
 use crate::luks::extent::{self, Growing};
 use crate::luks::header::{Metadata, unlocked_slot};
+use crate::luks::integrity;
 use crate::luks::look::Look;
 use crate::luks::names::{luks_uuid, mapping, xfs_uuid};
 use crate::luks::problem::Problem;
@@ -84,6 +85,36 @@ impl Core {
     /// Opens the encrypted volume; the device that it is then.
     pub(super) fn unlock(&self, owner: &str, key: &[u8]) -> Result<PathBuf, DataError> {
         self.unlock_by(&commands::open(&self.device, &mapping(luks_uuid(owner))), owner, key)
+    }
+
+    /// Opens an authenticated volume as large as its device allows: twice, if that has grown. `offset` is where the volume begins.
+    pub(super) fn unlock_whole(
+        &self,
+        stack: &Stack<'_>,
+        owner: &str,
+        key: &[u8],
+        offset: Option<u64>,
+    ) -> Result<PathBuf, DataError> {
+        let source = self.unlock(owner, key)?;
+        let could_grow = |offset| -> Result<bool, DeviceError> {
+            let provided = integrity::provided(&Device::open_direct(&self.device)?, offset)?;
+            let size = Device::open(&source)?.size();
+            Ok(provided.is_some_and(|provided| provided > size))
+        };
+        match offset.map(could_grow).transpose() {
+            Ok(None | Some(false)) => Ok(source),
+            Ok(Some(true)) => {
+                self.close_mappings(stack)?;
+                tracing::info!("the device of the data partition has grown, and the encrypted volume follows");
+                self.unlock(owner, key)
+            }
+            // As large as it was it is as good as before.
+            Err(error) => {
+                let cause = error.cause().map(ToString::to_string).unwrap_or_default();
+                tracing::warn!("it cannot be seen whether the encrypted volume could grow: {error}: {cause}");
+                Ok(source)
+            }
+        }
     }
 
     fn unlock_by(&self, command: &Invocation, owner: &str, key: &[u8]) -> Result<PathBuf, DataError> {
@@ -283,8 +314,7 @@ impl Core {
     }
 
     /// A failure of the device is one of the disk: what cures it is the same.
-    pub(super) fn device_failed(&self, error: polis_disks::DeviceError) -> DataError {
-        use polis_disks::DeviceError;
+    pub(super) fn device_failed(&self, error: DeviceError) -> DataError {
         let (action, path, source) = match error {
             DeviceError::Access { path, source } => (Action::Examine, path, source),
             DeviceError::Read { path, source, .. } => (Action::Read, path, source),

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use polis_sys::{ChildProcess, Command, Importance, Input, Output};
+use polis_sys::{Bond, ChildProcess, Command, Importance, Input, Output};
 use rustix::process::Signal;
 use tokio::io::AsyncReadExt as _;
 use tokio::io::unix::AsyncFd;
@@ -51,6 +51,7 @@ impl Child {
             standard_output: Output::Discard,
             standard_error: Output::Pipe,
             importance: Importance::default(),
+            bond: Bond::default(),
         };
         let (reply, spawned) = oneshot::channel();
         polis_sys::spawn(command, |child| {
