@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use polis_sys::{Command, Importance, Input, Output};
+use polis_sys::{Bond, Command, Importance, Input, Output};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
@@ -199,6 +199,7 @@ async fn ask(path: &Path) -> Result<Version, BoxError> {
         standard_output: Output::Pipe,
         standard_error: Output::Discard,
         importance: Importance::default(),
+        bond: Bond::default(),
     };
     polis_sys::spawn(command, |child| {
         // Nobody listens when the caller has gone away; the child is killed by being dropped.

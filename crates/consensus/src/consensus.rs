@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::BoxError;
 use crate::binary::EtcdBinary;
-use crate::client::{Connection, NameError, Namespaced};
+use crate::client::{Connection, KvError, NameError, Namespaced, SnapshotStream};
 use crate::dialer::{Dialer, PeerMap};
 use crate::health::Child;
 use crate::membership::{Membership, MembershipError};
@@ -236,6 +236,15 @@ impl Consensus {
         self.0.connection.get("/metrics", MAX_METRICS).await
     }
 
+    /// A copy of the whole state, from this member alone: it costs the others nothing.
+    ///
+    /// # Errors
+    ///
+    /// When etcd does not answer.
+    pub async fn snapshot(&self) -> Result<SnapshotStream, KvError> {
+        SnapshotStream::open(&self.0.connection).await
+    }
+
     /// Changes the raft timing. etcd is stopped in order and started again with it; clients see a short outage.
     pub fn set_timing(&self, timing: Timing) {
         self.0.is_paced.store(true, Ordering::Relaxed);
@@ -262,6 +271,10 @@ impl Runnable for Consensus {
             context.run("pacer", move |context: Context| crate::pacer::run(Arc::clone(&paced), context))?;
             let full = Arc::clone(&inner);
             context.run("space", move |context: Context| crate::space::run(Arc::clone(&full), context))?;
+            let shrinking = Self(Arc::clone(&inner));
+            context.run("defragmentation", move |context: Context| {
+                crate::defragmentation::run(shrinking.clone(), context)
+            })?;
             context
                 .run("member", move |context: Context| crate::member::run(Arc::clone(&inner), log.clone(), context))?;
             context.healthy();

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use polis_condition::{Conditions, Severity};
 
+use crate::arguments::QUOTA_BYTES;
 use crate::peer_url::PEER_PORT;
 
 /// Name of the condition for [`Fault::PortTaken`].
@@ -23,16 +24,18 @@ pub(crate) const ETCD_HANGING: &str = "consensus-etcd-hanging";
 pub(crate) const NO_LEADER: &str = "consensus-no-leader";
 /// Name of the condition for [`Fault::DiskFull`].
 pub(crate) const DISK_FULL: &str = "consensus-disk-full";
-
+/// Name of the condition for [`Fault::DataDamaged`].
+pub(crate) const DATA_DAMAGED: &str = "consensus-data-damaged";
 /// Name of the condition for [`Fault::RunsElsewhere`].
 pub(crate) const RUNS_ELSEWHERE: &str = "consensus-runs-elsewhere";
 
 /// All conditions that this crate raises.
-pub(crate) const ALL_CONDITIONS: [&str; 9] = [
+pub(crate) const ALL_CONDITIONS: [&str; 10] = [
     PORT_TAKEN,
     ADDRESS_NOT_HERE,
     ETCD_UNUSABLE,
     DATA_MISSING,
+    DATA_DAMAGED,
     ETCD_EXITING,
     ETCD_HANGING,
     NO_LEADER,
@@ -51,6 +54,8 @@ pub(crate) enum Fault {
     EtcdUnusable(String),
     /// The data of a member that exists are not there.
     DataMissing(String),
+    /// etcd cannot read its data.
+    DataDamaged { directory: String, said: String },
     /// etcd ended before it was ready.
     EtcdExiting { status: String, last_lines: Vec<String> },
     /// etcd runs and does not answer.
@@ -58,9 +63,32 @@ pub(crate) enum Fault {
     /// No quorum.
     NoLeader { members: usize },
     /// No space for etcd, on its disk or within its quota.
-    DiskFull { directory: String, reason: String },
+    DiskFull { directory: String, fullness: Fullness },
     /// An etcd with the key of this member runs where this node was before.
     RunsElsewhere(SocketAddr),
+}
+
+/// What is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fullness {
+    /// etcd's database has reached its quota, here or on another member. Sizes of this member's, in bytes.
+    Quota {
+        /// Of the file.
+        size: u64,
+        /// Of what the file holds.
+        in_use: u64,
+    },
+    /// The file system is full; what is known of its room.
+    Disk(Option<Room>),
+}
+
+/// The room on a file system for which etcd waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// Free bytes.
+    pub(crate) free: u64,
+    /// Bytes that must be free for a start.
+    pub(crate) needed: u64,
 }
 
 impl Fault {
@@ -70,6 +98,7 @@ impl Fault {
             Self::AddressNotHere { .. } => ADDRESS_NOT_HERE,
             Self::EtcdUnusable(_) => ETCD_UNUSABLE,
             Self::DataMissing(_) => DATA_MISSING,
+            Self::DataDamaged { .. } => DATA_DAMAGED,
             Self::EtcdExiting { .. } => ETCD_EXITING,
             Self::EtcdHanging { .. } => ETCD_HANGING,
             Self::NoLeader { .. } => NO_LEADER,
@@ -99,6 +128,10 @@ impl Fault {
                 "etcd is not started: this node is a member of its cluster, and the member's data are not in {directory}. \
                  Started without them it would be a member that has forgotten what it promised"
             ),
+            Self::DataDamaged { directory, said } => format!(
+                "etcd is not started again: it cannot read the data of this member in {directory}. It has said: {said}. That \
+                 happens when the power fails while it writes, or when the disk does. Nothing in there was taken away"
+            ),
             Self::EtcdExiting { status, last_lines } if last_lines.is_empty() => {
                 format!("etcd ends before it is ready ({status}) and says nothing; it is started again")
             }
@@ -120,9 +153,22 @@ impl Fault {
                  be read or written",
                 members / 2 + 1
             ),
-            Self::DiskFull { directory, reason } => {
-                format!("etcd has no space for its data in {directory}: {reason}")
+            Self::DiskFull { directory, fullness: Fullness::Quota { size, in_use } } => format!(
+                "etcd has no space for its data in {directory}: its database has reached its quota, here or on another member, and \
+                 takes no writes. Here the file has {} MiB, of which {} MiB are in use; the quota is {} MiB",
+                mebibytes(*size),
+                mebibytes(*in_use),
+                mebibytes(QUOTA_BYTES)
+            ),
+            Self::DiskFull { directory, fullness: Fullness::Disk(None) } => {
+                format!("etcd has no space for its data in {directory}: no space left on the disk")
             }
+            Self::DiskFull { directory, fullness: Fullness::Disk(Some(Room { free, needed })) } => format!(
+                "etcd has no space for its data in {directory}: no space left on the disk. {} MiB are free there, and it is started \
+                 again, by itself, once there are {} MiB",
+                mebibytes(*free),
+                mebibytes(*needed)
+            ),
             Self::RunsElsewhere(address) => format!(
                 "etcd is not started: another process with the key of this member answers at {address}, where this node was before. \
                  Two of them would have one vote twice, and could break what the consensus has promised"
@@ -140,17 +186,33 @@ impl Fault {
             }
             Self::EtcdUnusable(_) => "Cure what the message names; the start is tried again by itself.",
             Self::DataMissing(_) => "Make the data available again (is the right disk mounted?); nothing was changed.",
+            Self::DataDamaged { .. } => {
+                "While the other members have a quorum, nothing: the cluster replaces this member, and what is in that directory now \
+                 is kept beside it. Otherwise start other members, or wait for them; if they are gone for good, `polis cluster recover` \
+                 makes a new cluster of what a member's disk still has, or of a snapshot. A start of this node tries once more."
+            }
             Self::EtcdExiting { .. } => "The log of etcd says more; the start is tried again by itself.",
             Self::EtcdHanging { .. } => {
                 "Look at the load and the disk of this machine. A stopped process goes on after SIGCONT; a killed one is \
                  started again."
             }
             Self::NoLeader { .. } => "Start the other members, or repair the network between them.",
-            Self::DiskFull { .. } => "Make room on that disk; what was acknowledged is not lost.",
+            Self::DiskFull { fullness: Fullness::Quota { .. }, .. } => {
+                "Nothing, if less than nine tenths of the quota are in use: room is made within minutes, and writes are let in again. Else \
+                 delete what the cluster does not need; the rest follows by itself. Reads work, and nothing is lost."
+            }
+            Self::DiskFull { fullness: Fullness::Disk(_), .. } => {
+                "Make room on that disk; what was acknowledged is not lost."
+            }
             Self::RunsElsewhere(_) => {
                 "If this root directory is a copy of that node's, stop this node and delete the directory. If the node has moved here, \
                  stop it there; this one goes on by itself then."
             }
         }
     }
+}
+
+/// In whole MiB, rounded up, so that what is there is never shown as nothing.
+const fn mebibytes(bytes: u64) -> u64 {
+    bytes.div_ceil(1 << 20)
 }

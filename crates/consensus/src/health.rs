@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::fault::Fault;
+use crate::fault::{Fault, Fullness, Room};
 use crate::status::{Member, Phase, Status};
 
 /// Time between two checks when etcd's log gives no reason for one. The plan's number.
@@ -39,6 +39,8 @@ pub(crate) struct Child {
     pub(crate) hints: u64,
     /// The last run has ended because the cluster has removed this member.
     pub(crate) removed: bool,
+    /// The next run waits for this room on the disk.
+    pub(crate) awaited_room: Option<Room>,
 }
 
 /// One run of etcd.
@@ -59,6 +61,8 @@ pub(crate) struct Run {
     pub(crate) has_answered: bool,
     /// It has said that the cluster has removed this member.
     pub(crate) removed: bool,
+    /// What it has said about its data, which it cannot read.
+    pub(crate) damage: Option<String>,
 }
 
 impl Run {
@@ -73,6 +77,7 @@ impl Run {
             no_space_at: None,
             has_answered: false,
             removed: false,
+            damage: None,
         }
     }
 }
@@ -92,6 +97,10 @@ pub(crate) struct Answer {
     pub(crate) has_read: bool,
     /// etcd's alarm about its quota.
     pub(crate) no_space: bool,
+    /// Bytes of its database's file.
+    pub(crate) database_size: u64,
+    /// Bytes of it that are in use.
+    pub(crate) database_in_use: u64,
 }
 
 /// How long after an answer that says that etcd is nearly ready it is asked again.
@@ -155,7 +164,7 @@ impl Health {
         self.enter(child);
         let Some(run) = &child.run else {
             let phase = if child.removed { Phase::Removed } else { Phase::Down };
-            return Verdict { phase, faults: self.disk_full(data).into_iter().collect(), again_at: None };
+            return Verdict { phase, faults: self.disk_full(child, data).into_iter().collect(), again_at: None };
         };
         if let Some(Some(answer)) = checked {
             self.members = match (&answer.members, self.members.take()) {
@@ -174,7 +183,7 @@ impl Health {
         // A run that is ready and has not complained lately has found room.
         let complains = run.no_space_at.is_some_and(|at| now.saturating_duration_since(at) < DISK_FULL_FOR);
         self.disk_was_full = complains || (self.disk_was_full || run.no_space_at.is_some()) && phase != Phase::Ready;
-        self.judge(now, phase, run, data)
+        self.judge(now, phase, child, run, data)
     }
 
     /// Whether a linearizable read was answered in this run.
@@ -233,7 +242,7 @@ impl Health {
         }
     }
 
-    fn judge(&self, now: Instant, phase: Phase, run: &Run, data: &str) -> Verdict {
+    fn judge(&self, now: Instant, phase: Phase, child: &Child, run: &Run, data: &str) -> Verdict {
         let electing = self.leaderless_since(run);
         let hanging = phase == Phase::Hanging;
         let leaderless = electing.is_some_and(|since| now.saturating_duration_since(since) >= LEADERLESS_AFTER);
@@ -243,7 +252,7 @@ impl Health {
         } else if leaderless {
             faults.push(Fault::NoLeader { members: self.members().iter().filter(|member| !member.is_learner).count() });
         }
-        faults.extend(self.disk_full(data));
+        faults.extend(self.disk_full(child, data));
         let mut again_at = now + CHECK_INTERVAL;
         if !hanging {
             again_at = again_at.min(self.heard(run) + HANGING_AFTER);
@@ -263,15 +272,15 @@ impl Health {
         Verdict { phase, faults, again_at: Some(again_at.max(now)) }
     }
 
-    fn disk_full(&self, data: &str) -> Option<Fault> {
-        let reason = if self.answer().is_some_and(|answer| answer.no_space) {
-            "its database has reached its quota"
-        } else if self.disk_was_full {
-            "no space left on the disk"
-        } else {
-            return None;
+    fn disk_full(&self, child: &Child, data: &str) -> Option<Fault> {
+        let fullness = match self.answer() {
+            Some(answer) if answer.no_space => {
+                Fullness::Quota { size: answer.database_size, in_use: answer.database_in_use }
+            }
+            Some(_) | None if self.disk_was_full || child.awaited_room.is_some() => Fullness::Disk(child.awaited_room),
+            Some(_) | None => return None,
         };
-        Some(Fault::DiskFull { directory: data.to_owned(), reason: reason.to_owned() })
+        Some(Fault::DiskFull { directory: data.to_owned(), fullness })
     }
 
     /// Writes what is known into `status`.
@@ -316,12 +325,14 @@ mod tests {
             members: Some(vec![member(OWN, false), member(2, false)]),
             has_read: true,
             no_space: false,
+            database_size: 3 << 20,
+            database_in_use: 1 << 20,
         }
     }
 
     fn child(started: Instant) -> Child {
         let run = Run { process_id: Some(7), serving: true, ..Run::new(started) };
-        Child { run: Some(run), hints: 0, removed: false }
+        Child { run: Some(run), ..Child::default() }
     }
 
     fn names(verdict: &Verdict) -> Vec<&'static str> {

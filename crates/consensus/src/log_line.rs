@@ -6,6 +6,8 @@
 
 use serde_json::Value;
 
+use crate::damage::is_sign;
+
 /// What a line hints at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hint {
@@ -23,6 +25,8 @@ pub(crate) enum Hint {
     NoSpace,
     /// The cluster has removed this member.
     Removed,
+    /// The data of this member cannot be read.
+    Damaged,
     /// Something that people want to see when etcd has died: an error, or a line that is no JSON (usage, panics).
     Complaint,
     /// Nothing that this crate acts on.
@@ -57,7 +61,7 @@ const CHANGED: [&str; 10] = [
 ];
 
 /// Text of the system call's error on a full disk. etcd's own quota is told by its alarm.
-const NO_SPACE: &str = "no space left on device";
+pub(crate) const NO_SPACE: &str = "no space left on device";
 
 /// What etcd 3.4 to 3.6 say before they end because their member was removed.
 const REMOVED: &str = "permanently removed from the cluster";
@@ -74,6 +78,9 @@ pub(crate) fn classify(line: &str) -> Hint {
     }
     if line.contains(REMOVED) {
         return Hint::Removed;
+    }
+    if is_sign(line) {
+        return Hint::Damaged;
     }
     let Ok(Value::Object(fields)) = serde_json::from_str(line) else {
         return if line.trim().is_empty() || is_of_stack(line) { Hint::Nothing } else { Hint::Complaint };
@@ -145,6 +152,8 @@ mod tests {
                     .to_owned(),
                 Hint::Removed,
             ),
+            (r#"{"level":"fatal","msg":"discovery failed","error":"walpb: crc mismatch"}"#.to_owned(), Hint::Damaged),
+            ("unexpected fault address 0x7fb68c035000".to_owned(), Hint::Damaged),
             ("[1, 2]".to_owned(), Hint::Complaint),
             (String::new(), Hint::Nothing),
             ("goroutine 1 [running]:".to_owned(), Hint::Nothing),

@@ -16,12 +16,15 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::BoxError;
 use crate::arguments::{InitialCluster, MemberArguments, arguments, environment};
 use crate::consensus::{Inner, Start};
-use crate::fault::{ADDRESS_NOT_HERE, ALL_CONDITIONS, DATA_MISSING, ETCD_UNUSABLE, Fault, PORT_TAKEN, RUNS_ELSEWHERE};
+use crate::fault::{
+    ADDRESS_NOT_HERE, ALL_CONDITIONS, DATA_MISSING, ETCD_EXITING, ETCD_UNUSABLE, Fault, PORT_TAKEN, RUNS_ELSEWHERE,
+};
 use crate::health::Run;
-use crate::log_line::{Hint, NOT_AMONG_THE_MEMBERS, classify, complaint};
+use crate::log_line::classify;
 use crate::nudge::nudge;
 use crate::peer_url::PEER_PORT;
 use crate::preparation::{MEMBER_DIRECTORY, prepare_files, probe};
+use crate::room;
 use crate::round_trip;
 use crate::status::Phase;
 use crate::timing::{Pace, Timing};
@@ -49,12 +52,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// Longest pause: a person who has cured the fault does not want to wait much longer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Complaints of etcd that are kept for the message about its death.
-const KEPT_COMPLAINTS: usize = 5;
-
-/// Characters of a complaint that are kept.
-const KEPT_COMPLAINT_LENGTH: usize = 300;
-
 /// etcd could not be started, or has ended.
 #[derive(Debug, thiserror::Error)]
 enum MemberError {
@@ -76,7 +73,14 @@ enum End {
 
 /// Runs until it is cancelled or etcd dies.
 pub(crate) async fn run(inner: Arc<Inner>, log: Logger, context: Context) -> RunnableResult {
-    let mut member = Running { inner: &inner, log: &log, context: &context, healthy: false, has_panicked: false };
+    let mut member = Running {
+        inner: &inner,
+        log: &log,
+        context: &context,
+        healthy: false,
+        damage_was_seen: false,
+        has_panicked: false,
+    };
     let result = member.run().await;
     inner.take_down();
     if context.is_cancelled() {
@@ -90,6 +94,8 @@ struct Running<'a> {
     log: &'a Logger,
     context: &'a Context,
     healthy: bool,
+    /// etcd has said once in this life that it cannot read its data.
+    damage_was_seen: bool,
     /// etcd has panicked in this life because it did not find itself among the members.
     has_panicked: bool,
 }
@@ -97,6 +103,7 @@ struct Running<'a> {
 impl Running<'_> {
     async fn run(&mut self) -> RunnableResult {
         loop {
+            self.wait_for_room().await?;
             let version = self.prepare().await?;
             let listen = self.free_address().await?;
             self.wait_for_the_only_one(listen).await?;
@@ -121,6 +128,18 @@ impl Running<'_> {
                     if self.inner.was_removed() {
                         return self.stay_removed().await;
                     }
+                    if let Some(said) = self.inner.damage() {
+                        // One that has worked is another case each time.
+                        self.damage_was_seen &= !self.has_answered();
+                        if !self.damage_was_seen {
+                            // Once may have been the disk's bad moment.
+                            tracing::warn!("etcd cannot read its data ({said}); it is started once more");
+                            self.damage_was_seen = true;
+                            self.inner.take_down();
+                            continue;
+                        }
+                        return self.stay_damaged(said).await;
+                    }
                     if !self.has_panicked && self.inner.does_not_find_itself() {
                         // It panics when it is asked at the wrong moment, and what has become of its membership is told by its next start.
                         tracing::info!(
@@ -138,6 +157,21 @@ impl Running<'_> {
                     return Err(cancelled);
                 }
             }
+        }
+    }
+
+    /// Waits until there is room for another run, if the last one had none.
+    async fn wait_for_room(&self) -> Result<(), BoxError> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let room = room::missing(self.inner);
+            // The observer tells of it.
+            self.inner.child.send_if_modified(|child| std::mem::replace(&mut child.awaited_room, room) != room);
+            if room.is_none() {
+                return Ok(());
+            }
+            self.context.unless_cancelled(sleep(pause)).await?;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
@@ -269,7 +303,7 @@ impl Running<'_> {
             timing,
             initial_cluster,
         };
-        inner.complaints.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        inner.complaints().clear();
         let started = Instant::now();
         let mut spec = ProcessSpec::new(inner.etcd.path()).arguments(arguments(&member));
         for (name, value) in environment(inner.dialer.proxy_url()) {
@@ -345,16 +379,32 @@ impl Running<'_> {
         Err(self.context.cancelled().await.into())
     }
 
+    /// The data cannot be read; etcd is not started again. What follows is for others to decide.
+    async fn stay_damaged(&mut self, said: String) -> RunnableResult {
+        let directory = self.inner.data_path.display().to_string();
+        Fault::DataDamaged { directory, said: said.clone() }.raise(self.context.conditions());
+        self.context.conditions().clear(ETCD_EXITING);
+        self.inner.take_down();
+        self.inner.status.send_modify(|status| status.damage = Some(said));
+        if !self.healthy {
+            self.healthy = true;
+            self.context.healthy();
+        }
+        Err(self.context.cancelled().await.into())
+    }
+
+    /// Whether the last run of etcd has ever answered.
+    fn has_answered(&self) -> bool {
+        self.inner.child.borrow().run.as_ref().is_some_and(|run| run.has_answered)
+    }
+
     fn explain_death(&self, status: ExitStatus) {
-        let had_answered = self.inner.child.borrow().run.as_ref().is_some_and(|run| run.has_answered);
-        if had_answered {
+        if self.has_answered() {
             // It is started again; only if that does not go well is there something for people to do.
             tracing::warn!("etcd ended by itself: {status}");
             return;
         }
-        let complaints = self.inner.complaints.lock().unwrap_or_else(PoisonError::into_inner);
-        let last_lines = complaints.iter().cloned().collect();
-        drop(complaints);
+        let last_lines = self.inner.complaints().iter().cloned().collect();
         Fault::EtcdExiting { status: status.to_string(), last_lines }.raise(self.context.conditions());
     }
 }
@@ -372,70 +422,5 @@ impl Inner {
             self.timing
                 .send_if_modified(|timing| timing.is_network() && std::mem::replace(timing, measured) != measured);
         }
-    }
-
-    /// Whether etcd has said in its last run that the cluster has removed this member.
-    fn was_removed(&self) -> bool {
-        self.child.borrow().run.as_ref().is_some_and(|run| run.removed)
-    }
-
-    /// Whether etcd has ended because it did not find itself among the members.
-    fn does_not_find_itself(&self) -> bool {
-        let complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
-        complaints.iter().any(|complaint| complaint.contains(NOT_AMONG_THE_MEMBERS))
-    }
-
-    /// Says that etcd does not run.
-    fn take_down(&self) {
-        self.child.send_modify(|child| child.run = None);
-        // The observer may be gone already, and what it found out about the last run no longer counts.
-        self.status.send_if_modified(|status| {
-            // Removed is final, also when the runnable ends.
-            let changed = !matches!(status.phase, Phase::Down | Phase::Removed);
-            if !changed {
-                return false;
-            }
-            (status.phase, status.process_id, status.leader) = (Phase::Down, None, None);
-            true
-        });
-    }
-
-    fn take_hint(&self, hint: Hint, line: &str, started: Instant) {
-        match hint {
-            Hint::Nothing => {}
-            Hint::Complaint => self.complain(line),
-            Hint::NoSpace => {
-                self.complain(line);
-                self.update_run(started, |run| run.no_space_at = Some(Instant::now()));
-            }
-            Hint::ServingPeers => self.update_run(started, |run| run.serving_peers = true),
-            Hint::Serving => self.update_run(started, |run| run.serving = true),
-            Hint::Elected => self.update_run(started, |run| run.electing_since = None),
-            Hint::Electing => self.update_run(started, |run| {
-                run.electing_since.get_or_insert_with(Instant::now);
-            }),
-            Hint::Changed => self.update_run(started, |_| {}),
-            Hint::Removed => self.update_run(started, |run| run.removed = true),
-        }
-    }
-
-    fn update_run(&self, started: Instant, update: impl FnOnce(&mut Run)) {
-        self.child.send_modify(|child| {
-            if child.run.as_ref().is_none_or(|run| run.started < started) {
-                child.run = Some(Run::new(started));
-            }
-            if let Some(run) = child.run.as_mut().filter(|run| run.started == started) {
-                update(run);
-            }
-            child.hints += 1;
-        });
-    }
-
-    fn complain(&self, line: &str) {
-        let mut complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
-        if complaints.len() == KEPT_COMPLAINTS {
-            complaints.pop_front();
-        }
-        complaints.push_back(complaint(line).chars().take(KEPT_COMPLAINT_LENGTH).collect());
     }
 }

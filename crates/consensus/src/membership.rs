@@ -19,6 +19,10 @@ use crate::status::Member;
 /// Pause between two tries to promote a learner that is not in sync yet. Catching up takes 0.1 to 0.2 s for a small state.
 const PROMOTION_PAUSE: Duration = Duration::from_millis(50);
 
+/// Key that exists while a change of the members is under way: whoever changes them keeps it there meanwhile, so that nothing else
+/// that lessens the margin is begun.
+pub const CHANGE_UNDER_WAY_KEY: &str = "namespaced:polis//membership/intent";
+
 /// What etcd says about a learner that has not caught up.
 const NOT_IN_SYNC: &str = "in sync with leader";
 /// What etcd says about a learner that is none any more.

@@ -75,6 +75,8 @@ async fn check(inner: &Inner, health: &Health, child: &Child) -> Option<Answer> 
         members: members.map(|members| Member::list(members.0.members)),
         has_read: read.unwrap_or(false),
         no_space: status.errors.iter().any(|error| error.contains(NO_SPACE_ALARM)),
+        database_size: status.db_size.try_into().unwrap_or_default(),
+        database_in_use: status.db_size_in_use.try_into().unwrap_or_default(),
     })
 }
 

@@ -4,9 +4,12 @@
 //! How many members there are decides between the timing of one alone and that for a network. The pace of a network is decided
 //! from etcd's own measurements over minutes. A member changes its pace only while all others answer, so that its restart costs
 //! nobody the quorum; a leader hands over first, and members take turns by their ids.
+//!
+//! All of that needs a leader that stays. A member that loses leaders again and again ([`Unrest`]) takes a calmer pace at once, as
+//! there is no quorum that its restart could cost, and no faster one for an hour.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use polis_supervisor::{Context, RunnableResult};
@@ -18,6 +21,7 @@ use crate::histogram::Histogram;
 use crate::status::Status;
 use crate::survey::{Survey, survey};
 use crate::timing::{Pace, Timing};
+use crate::unrest::Unrest;
 
 /// Time between two looks at what etcd has measured. It samples round trips every 30 s.
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
@@ -30,6 +34,9 @@ const ALONE_FOR: Duration = Duration::from_secs(30);
 
 /// Time between the restarts of two members that change their pace.
 const TURN: Duration = Duration::from_secs(5);
+
+/// How long a pace at which leaders were lost is not taken again. Measurements do not show why it was too fast.
+const TOO_FAST_FOR: Duration = Duration::from_secs(3600);
 
 /// etcd's histogram of the time that syncing its log takes.
 const SYNC: &str = "etcd_disk_wal_fsync_duration_seconds";
@@ -60,18 +67,38 @@ struct Situation {
     alone_for: Duration,
     /// Round trip to the farthest member, and time of a sync, if measured since the last look.
     measured: Option<(Duration, Duration)>,
+    /// No faster pace is taken.
+    fastest: Pace,
+}
+
+/// The slowest pace at which leaders were lost, and when.
+#[derive(Debug, Default)]
+struct TooFast(Mutex<Option<(Pace, Instant)>>);
+
+impl TooFast {
+    fn note(&self, pace: Pace) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((pace, Instant::now()));
+    }
+
+    /// The fastest pace that may be taken.
+    fn fastest(&self) -> Pace {
+        let noted = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let noted = noted.filter(|(_, when)| when.elapsed() < TOO_FAST_FOR);
+        noted.map_or_else(Pace::default, |(pace, _)| pace.calmer().unwrap_or(pace))
+    }
 }
 
 fn wish(situation: &Situation) -> Wish {
     match situation.timing {
         // A cluster that has grown without this member being told, as when its notes about the others were lost.
-        Timing::Alone if situation.voters > 1 => Wish::Now(Timing::Network(Pace::default())),
+        Timing::Alone if situation.voters > 1 => Wish::Now(Timing::Network(situation.fastest)),
         Timing::Network(_) if situation.members == 1 && situation.alone_for >= ALONE_FOR => Wish::Now(Timing::Alone),
         Timing::Network(pace) if situation.voters > 1 => match situation.measured {
-            Some((round_trip, sync)) if pace.follow(round_trip, sync) != pace => {
-                Wish::Later(pace.follow(round_trip, sync))
-            }
-            Some(_) | None => Wish::Keep,
+            Some((round_trip, sync)) => match pace.follow(round_trip, sync).max(situation.fastest.min(pace)) {
+                next if next == pace => Wish::Keep,
+                next => Wish::Later(next),
+            },
+            None => Wish::Keep,
         },
         Timing::Alone | Timing::Network(_) => Wish::Keep,
     }
@@ -103,10 +130,43 @@ fn turn(survey: &Survey, own: u64) -> Turn {
 /// Runs until it is cancelled.
 pub(crate) async fn run(inner: Arc<Inner>, context: Context) -> RunnableResult {
     context.healthy();
-    context.unless_cancelled(keep_pace(&inner)).await?
+    let too_fast = TooFast::default();
+    let both = async { tokio::try_join!(keep_pace(&inner, &too_fast), calm_down(&inner, &too_fast)).map(|_| ()) };
+    context.unless_cancelled(both).await?
 }
 
-async fn keep_pace(inner: &Inner) -> RunnableResult {
+/// Takes a calmer pace whenever leaders are lost again and again.
+async fn calm_down(inner: &Inner, too_fast: &TooFast) -> RunnableResult {
+    let mut status = inner.status.subscribe();
+    let mut unrest = Unrest::default();
+    loop {
+        let now = status.borrow_and_update().clone();
+        let is_restless = unrest.observe(Instant::now(), now.process_id, now.leader);
+        let timing = *inner.timing.borrow();
+        if let (true, Timing::Network(pace)) = (is_restless, timing) {
+            too_fast.note(pace);
+            let Some(calmer) = pace.calmer() else { continue };
+            // One after the other, though each of them would be right to do it at once.
+            let others = now.members.iter().filter(|member| Some(member.id) < now.member_id).count();
+            sleep(TURN * u32::try_from(others).unwrap_or(u32::MAX)).await;
+            tracing::warn!(
+                "the leader was lost again and again; from now on members wait {} ms for it, not {} ms",
+                Timing::Network(calmer).election().as_millis(),
+                timing.election().as_millis()
+            );
+            inner.timing.send_if_modified(|known| {
+                let is_as_before = *known == timing;
+                if is_as_before {
+                    *known = Timing::Network(calmer);
+                }
+                is_as_before
+            });
+        }
+        status.changed().await?;
+    }
+}
+
+async fn keep_pace(inner: &Inner, too_fast: &TooFast) -> RunnableResult {
     let mut status = inner.status.subscribe();
     let mut alone_since: Option<Instant> = None;
     let mut asked: Option<(Pace, u32)> = None;
@@ -120,7 +180,8 @@ async fn keep_pace(inner: &Inner) -> RunnableResult {
         alone_since = (is_alone && timing.is_network()).then(|| alone_since.unwrap_or_else(Instant::now));
         let measured = if voters > 1 { measure(inner, &mut before).await } else { None };
         let alone_for = alone_since.map_or(Duration::ZERO, |since| since.elapsed());
-        let situation = Situation { timing, members: now.members.len(), voters, alone_for, measured };
+        let situation =
+            Situation { timing, members: now.members.len(), voters, alone_for, measured, fastest: too_fast.fastest() };
         match wish(&situation) {
             // Without a measurement nothing is known that was not before.
             Wish::Keep if measured.is_none() => {}
@@ -232,6 +293,7 @@ mod tests {
         let ms = Duration::from_millis;
         let none = None;
         let seconds = Duration::from_secs;
+        let fastest = Pace::Near;
         for (timing, members, voters, alone_for, measured, expected) in [
             (Timing::Alone, 1, 1, seconds(0), none, Wish::Keep),
             (Timing::Alone, 2, 1, seconds(0), none, Wish::Keep),
@@ -245,9 +307,32 @@ mod tests {
             (NEAR, 3, 3, seconds(0), Some((ms(1), ms(40))), Wish::Later(Pace::Regional)),
             (Timing::Network(Pace::Far), 3, 3, seconds(0), Some((ms(1), ms(2))), Wish::Later(Pace::Near)),
         ] {
-            let situation = Situation { timing, members, voters, alone_for, measured };
+            let situation = Situation { timing, members, voters, alone_for, measured, fastest };
             assert_eq!(wish(&situation), expected, "{situation:?}");
         }
+    }
+
+    #[test]
+    fn a_pace_at_which_leaders_were_lost_is_not_taken_again() {
+        let ms = Duration::from_millis;
+        let quick = Some((ms(1), ms(2)));
+        for (timing, fastest, measured, expected) in [
+            (Timing::Alone, Pace::Far, None, Wish::Now(Timing::Network(Pace::Far))),
+            (Timing::Network(Pace::Far), Pace::Far, quick, Wish::Keep),
+            (Timing::Network(Pace::Remote), Pace::Far, quick, Wish::Later(Pace::Far)),
+            (Timing::Network(Pace::Far), Pace::Far, Some((ms(90), ms(2))), Wish::Later(Pace::Remote)),
+            // Only unrest itself makes it slower without a measurement that says so.
+            (NEAR, Pace::Far, quick, Wish::Keep),
+        ] {
+            let situation = Situation { timing, members: 3, voters: 3, alone_for: Duration::ZERO, measured, fastest };
+            assert_eq!(wish(&situation), expected, "{situation:?}");
+        }
+        let too_fast = TooFast::default();
+        assert_eq!(too_fast.fastest(), Pace::Near);
+        too_fast.note(Pace::Near);
+        assert_eq!(too_fast.fastest(), Pace::Far);
+        too_fast.note(Pace::Remote);
+        assert_eq!(too_fast.fastest(), Pace::Remote);
     }
 
     fn survey_of(members: &[(u64, bool, bool)], leader: u64) -> Survey {

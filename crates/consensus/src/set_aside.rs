@@ -12,6 +12,10 @@ use polis_storage::{DIRECTORY_MODE, DataEtcd, Disk, DiskError, DiskPath, Layout,
 /// How many removed members' data are kept, the newest. Each may be as large as the database's quota.
 const KEPT: usize = 2;
 
+/// Names of the directories beside the member's data in which `polis cluster recover` works: what is found there is of an attempt that
+/// was cut off, and holds what the data hold.
+pub const RECOVERY_DIRECTORIES: [&str; 2] = ["recovering", "recovered"];
+
 /// Beginning of the names of directories with data of removed members; a number follows.
 const PREFIX: &str = "removed-";
 
@@ -51,7 +55,8 @@ pub fn set_aside(disk: &Arc<dyn Disk>) -> Result<Option<PathBuf>, DiskError> {
     Ok(moved)
 }
 
-/// The directories with data of removed members in them, the oldest first. What is merely called like one is not among them.
+/// The directories with copies of the member's data in them: those of an interrupted recovery, and those of removed members, the
+/// oldest first. What is merely called like one is not among them.
 /// Blocks.
 ///
 /// # Errors
@@ -62,8 +67,16 @@ pub fn set_aside_directories(disk: &dyn Disk, etcd: &DataEtcd) -> Result<Vec<Dis
     if !matches!(disk.metadata(parent)?, Some(Metadata::Directory { .. })) {
         return Ok(Vec::new());
     }
+    let mut all = Vec::new();
+    for name in RECOVERY_DIRECTORIES {
+        let path = parent.child(name).expect("the name is one that is allowed");
+        if matches!(disk.metadata(&path)?, Some(Metadata::Directory { .. })) {
+            all.push(path);
+        }
+    }
     let numbers = Before::find(disk, parent)?.directories;
-    Ok(numbers.into_iter().map(|number| numbered(parent, number)).collect())
+    all.extend(numbers.into_iter().map(|number| numbered(parent, number)));
+    Ok(all)
 }
 
 fn numbered(parent: &DiskPath, number: u64) -> DiskPath {

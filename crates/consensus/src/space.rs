@@ -22,7 +22,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// How long rewriting the database may take: 2 GiB on a disk that spins.
-const DEFRAGMENT_DEADLINE: Duration = Duration::from_secs(120);
+pub(crate) const DEFRAGMENT_DEADLINE: Duration = Duration::from_secs(120);
 
 /// Room that must be there before writes are let in again, so that it does not begin anew at once: a tenth of the quota.
 const ENOUGH_ROOM: u64 = QUOTA_BYTES / 10;

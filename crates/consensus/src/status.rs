@@ -34,6 +34,8 @@ pub struct Status {
     /// etcd's database has reached its quota, here or elsewhere: it takes no writes. Room is made by itself where that is
     /// possible.
     pub no_space: bool,
+    /// What etcd has said when it could not read the data of this member; etcd is not started again then.
+    pub damage: Option<String>,
 }
 
 /// What the member of this node is doing.
@@ -71,6 +73,7 @@ impl Status {
             raft_term: 0,
             members: Vec::new(),
             no_space: false,
+            damage: None,
         }
     }
 

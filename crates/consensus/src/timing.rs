@@ -61,6 +61,17 @@ impl Pace {
         })
     }
 
+    /// The pace to go on with when leaders are lost at this one for no other reason; `None` when there is none. It begins at the
+    /// class of etcd's own defaults, as another change is another restart.
+    #[must_use]
+    pub const fn calmer(self) -> Option<Self> {
+        match self {
+            Self::Near | Self::Regional => Some(Self::Far),
+            Self::Far => Some(Self::Remote),
+            Self::Remote => None,
+        }
+    }
+
     /// The fastest pace that is good for this round trip to the farthest member and this time to sync the log to disk: two
     /// round trips fit into a heartbeat, and ten rounds of both into an election timeout.
     #[must_use]
@@ -153,6 +164,13 @@ mod tests {
             (Pace::Remote, 45, 0, Pace::Remote),
         ] {
             assert_eq!(now.follow(ms(round_trip), ms(sync)), expected, "{now:?}: {round_trip} ms, {sync} ms");
+        }
+    }
+
+    #[test]
+    fn a_calmer_pace_is_slower_and_the_slowest_has_none() {
+        for pace in Pace::ALL {
+            assert!(pace.calmer().map_or(pace == Pace::Remote, |calmer| calmer > pace), "{pace:?}");
         }
     }
 

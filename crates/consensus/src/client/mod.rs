@@ -4,6 +4,7 @@ mod connection;
 mod error;
 mod key;
 mod namespaced;
+mod snapshot;
 mod transaction;
 mod watch;
 
@@ -12,5 +13,6 @@ pub(crate) use connection::{Connection, change, change_within, read};
 pub use error::KvError;
 pub use key::KeyValue;
 pub use namespaced::{Committed, Listing, NameError, Namespaced};
+pub use snapshot::SnapshotStream;
 pub use transaction::Transaction;
 pub use watch::{Change, Compacted, Watch};

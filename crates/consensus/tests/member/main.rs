@@ -3,9 +3,11 @@
 mod alone;
 mod client;
 mod cluster;
+mod damage;
 mod faults;
 mod node;
 mod peers;
 mod removed;
+mod room;
 mod survey;
 mod three;

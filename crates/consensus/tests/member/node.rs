@@ -235,6 +235,18 @@ impl Node {
         }
     }
 
+    /// Waits until `holds`, which is asked every few milliseconds.
+    pub(crate) async fn wait_until(&self, what: &str, holds: impl AsyncFn() -> bool) {
+        let wait = async {
+            while !holds().await {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        if timeout(PATIENCE, wait).await.is_err() {
+            panic!("not {what} within {PATIENCE:?}\n{}", self.describe());
+        }
+    }
+
     /// A client of another make, for what ours does not offer.
     pub(crate) async fn raw_client(&self) -> etcd_client::Client {
         let socket = self.layout.ephemeral.consensus.client_socket.full_path();
