@@ -11,7 +11,7 @@ use std::{fs, io};
 use protox::Compiler;
 
 /// Every schema; what one imports comes with it.
-const SCHEMAS: [&str; 19] = [
+const SCHEMAS: [&str; 21] = [
     "google/rpc/status.proto",
     "metropolis/node/core/curator/proto/api/api.proto",
     "metropolis/node/core/curator/proto/private/lock.proto",
@@ -28,14 +28,16 @@ const SCHEMAS: [&str; 19] = [
     "polis/curator/v1/state.proto",
     "polis/enrolment/v1/enrolment.proto",
     "polis/node/v1/node.proto",
+    "polis/recovery/v1/recovery.proto",
     "polis/rpc/v1/detail.proto",
     "polis/storage/v1/storage.proto",
+    "polis/unlock/v1/unlock.proto",
     "version/spec/spec.proto",
 ];
 
 /// Messages with secrets in them, and what is nested in them: they must not be printable, so their types get no Debug.
 /// A message that contains one of them has to be here as well, or the crate does not compile.
-const SECRET: [&str; 14] = [
+const SECRET: [&str; 18] = [
     ".metropolis.node.core.curator.proto.api.CommitNodeRequest",
     ".metropolis.node.core.curator.proto.api.JoinNodeResponse",
     ".metropolis.node.core.curator.proto.api.RegisterNodeRequest",
@@ -47,9 +49,13 @@ const SECRET: [&str; 14] = [
     ".metropolis.proto.private.SealedConfiguration",
     ".polis.cluster.v1.RotateRegisterTicketResponse",
     ".polis.enrolment.v1.StoreUnlockKeyRequest",
+    ".polis.recovery.v1.Blob.Content",
     ".polis.storage.v1.Journal",
     ".polis.storage.v1.NodeCredentials",
     ".polis.storage.v1.PeerCredentials",
+    ".polis.unlock.v1.RecoverRequest",
+    ".polis.unlock.v1.Share",
+    ".polis.unlock.v1.UnlockResponse",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -10,13 +10,13 @@ use polis_parameters::Labels;
 use polis_proto::common::node_roles::{ConsensusMember, KubernetesController, consensus_member::Peer};
 use polis_proto::common::{ClusterConfiguration, NodeRoles, NodeState, NodeStatus, NodeTpmUsage};
 use polis_proto::curator_private::{InitialOwner, Node};
-use polis_proto::curator_state::NodeEnrolment;
+use polis_proto::curator_state::{NodeEnrolment, RecoveryKey};
 use polis_secret::Secret32;
 use polis_supervisor::BoxError;
+use polis_unlock::{Epoch, MemberEntry, MemberList, SignedMemberList, Standing};
 use prost::Message as _;
 
 use crate::layout;
-use crate::statement::{Epoch, MemberEntry, MemberList, SignedMemberList};
 use crate::store::{ClusterStore, Creation, Entry, StoreError};
 
 /// What a new cluster is made of.
@@ -40,6 +40,8 @@ pub struct Birth<'a> {
     /// The cluster's half of the key of its data partition; absent with insecure storage, which has no unlock keys
     /// (metropolis.md, C.5).
     pub cluster_unlock_key: Option<&'a Secret32>,
+    /// Public half of the recovery key, X25519; absent if the cluster is to have none for now.
+    pub recovery_key: Option<&'a [u8; 32]>,
     /// The peers' CA, which the first member made for itself.
     pub peers: PeerAuthority<'a>,
 }
@@ -145,7 +147,8 @@ fn entries(
     let entry = |key: String, value: &[u8]| Entry { key, value: value.to_vec() };
     let owner = InitialOwner { public_key: birth.owner.as_bytes().to_vec() };
     let enrolment = NodeEnrolment { share_key: birth.share_key.as_bytes().to_vec(), ..NodeEnrolment::default() };
-    vec![
+    let recovery_key = birth.recovery_key.map(|key| RecoveryKey { public_key: key.to_vec() }.encode_to_vec());
+    let mut entries = vec![
         entry(layout::cluster_authority_key(), &authority.key().pkcs8_der()),
         entry(layout::cluster_authority_certificate(), authority.certificate().der()),
         entry(layout::cluster_revocation_list(), revocation_list.der()),
@@ -160,7 +163,9 @@ fn entries(
         entry(layout::peer_authority_certificate(), birth.peers.certificate),
         entry(layout::peer_revocation_list(), birth.peers.revocation_list),
         entry(layout::peer_certificate(node_id), birth.peers.member_certificate),
-    ]
+    ];
+    entries.extend(recovery_key.map(|value| Entry { key: layout::recovery_key(), value }));
+    entries
 }
 
 /// The first member list: the founder alone.
@@ -171,6 +176,7 @@ fn first_members(birth: &Birth<'_>, node_id: &NodeId, authority: &CertificateAut
         join_key: birth.join_key.public(),
         share_key: Some(*birth.share_key),
         addresses: birth.address.into_iter().collect(),
+        standing: Standing::Stays,
     };
     MemberList::new(authority.certificate().cluster_id(), Epoch::FIRST, vec![founder]).sign(authority)
 }

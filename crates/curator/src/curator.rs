@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use polis_condition::{Conditions, Severity};
 use polis_consensus::Consensus;
 use polis_identity::NodeId;
 use polis_rpc::{Limits, ServerIdentity, ServerSettings};
@@ -16,9 +17,12 @@ use tokio::sync::watch;
 
 use self::leading::while_leading;
 use crate::leadership::{Follow, alive};
-use crate::membership::Members;
+use crate::membership::{Members, UnfinishedRemoval};
 use crate::services::{Services, routes};
 use crate::{Heartbeats, LeaderState, Leadership, LeadershipTiming, Nodes, State};
+
+/// Name of the condition that removed members could still be helped by members that have not heard of it.
+const REMOVAL_UNFINISHED: &str = "removal-unfinished";
 
 /// Everything that a curator is made of.
 pub struct Settings {
@@ -160,7 +164,14 @@ impl Inner {
             let members = self.members.clone();
             async move { members.lead(leader).await }
         });
-        context.unless_cancelled(work).await?
+        let told = tell_unfinished(self.members.unfinished(), context.conditions());
+        let both = async {
+            tokio::select! {
+                result = work => result,
+                result = told => result,
+            }
+        };
+        context.unless_cancelled(both).await?
     }
 
     /// Serves whoever calls.
@@ -181,5 +192,26 @@ impl Inner {
             address: self.address.clone(),
         });
         server::run(context, self.address.clone(), settings, routes).await
+    }
+}
+
+/// Says which removals are not finished. Only the leader knows.
+async fn tell_unfinished(
+    mut unfinished: watch::Receiver<Vec<UnfinishedRemoval>>,
+    conditions: &Conditions,
+) -> RunnableResult {
+    loop {
+        let texts: Vec<String> = unfinished.borrow_and_update().iter().map(|removal| removal.text.clone()).collect();
+        if texts.is_empty() {
+            conditions.clear(REMOVAL_UNFINISHED);
+        } else {
+            conditions.raise(
+                REMOVAL_UNFINISHED,
+                Severity::Warning,
+                texts.join("; "),
+                "start the members that have not heard of it, or remove them, too; until then keep the removed machine off the network",
+            );
+        }
+        unfinished.changed().await?;
     }
 }

@@ -183,7 +183,7 @@ pub fn epoch() -> String {
 /// The change of members that is under way, `polis.curator.v1.MembershipIntent`; absent when there is none.
 #[must_use]
 pub fn membership_intent() -> String {
-    format!("{POLIS}/membership/intent")
+    polis_consensus::CHANGE_UNDER_WAY_KEY.to_owned()
 }
 
 /// Beginning of the keys of the nodes that wait to become consensus members.
@@ -196,6 +196,36 @@ pub fn membership_queue() -> String {
 #[must_use]
 pub fn queued_join(node: &NodeId) -> String {
     format!("{POLIS}/membership/queue/{node}")
+}
+
+/// Present while an operator has confirmed that two members are to stay two, `polis.curator.v1.TwoConfirmed`.
+#[must_use]
+pub fn two_confirmed() -> String {
+    format!("{POLIS}/membership/two_confirmed")
+}
+
+/// Beginning of the keys of the removals that are not finished.
+#[must_use]
+pub fn unfinished_removals() -> String {
+    format!("{POLIS}/membership/removed/")
+}
+
+/// The removal of a member that others could still help, `polis.curator.v1.UnfinishedRemoval`.
+#[must_use]
+pub fn unfinished_removal(node: &NodeId) -> String {
+    format!("{POLIS}/membership/removed/{node}")
+}
+
+/// Public half of the recovery key, `polis.curator.v1.RecoveryKey`; absent while none is set.
+#[must_use]
+pub fn recovery_key() -> String {
+    format!("{POLIS}/recovery/public_key")
+}
+
+/// What a node has sealed to the recovery key, `polis.curator.v1.RecoveryBlob`.
+#[must_use]
+pub fn recovery_blob(node: &NodeId) -> String {
+    format!("{POLIS}/nodes/{node}/recovery_blob")
 }
 
 /// Beginning of the keys of all words about a new owner.
@@ -243,6 +273,7 @@ mod tests {
             (tombstone(&id), tombstones(), Some(id)),
             (queued_join(&id), membership_queue(), Some(id)),
             (owner_proposal(&id), owner_proposals(), Some(id)),
+            (unfinished_removal(&id), unfinished_removals(), Some(id)),
             (node(&id), tombstones(), None),
             (format!("{}x", node(&id)), nodes(), None),
             (nodes(), nodes(), None),
@@ -253,6 +284,7 @@ mod tests {
         }
         assert_eq!(node_of_enrolment(&enrolment(&id)), Some(id));
         assert_eq!(node_of_enrolment(&last_start(&id)), None);
+        assert_eq!(node_of_enrolment(&recovery_blob(&id)), None);
     }
 
     #[test]
@@ -264,5 +296,6 @@ mod tests {
         assert_eq!(issued_certificate("cluster-ca"), cluster_authority_certificate());
         assert_eq!(register_ticket(), "namespaced:curator//global/register_ticket");
         assert_eq!(leader(), "namespaced:curator//leader/current");
+        assert!(membership_intent().starts_with(&membership()));
     }
 }

@@ -14,6 +14,7 @@
 #[cfg(test)]
 extern crate self as polis_curator;
 
+mod alone;
 mod birth;
 #[cfg(test)]
 #[path = "../tests/common/mod.rs"]
@@ -25,10 +26,11 @@ mod leadership;
 pub mod membership;
 pub mod services;
 mod state;
-mod statement;
 mod store;
+mod tombstone;
 mod watch;
 
+pub use alone::{LeaveAloneError, LeftAlone, leave_alone};
 pub use birth::{Birth, BirthError, Cluster, PeerAuthority, create_cluster};
 pub use curator::{Curator, Settings};
 pub use heartbeat::{HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT, Heartbeats};
@@ -36,6 +38,6 @@ pub use leadership::{ClaimError, Leadership, LeadershipTiming, Seen, claim};
 pub use state::{
     LeaderState, NodeRecord, NodeRecordError, RevocationChange, State, StateError, UPDATE_ATTEMPTS, Versioned,
 };
-pub use statement::{Epoch, InvalidStatement, MemberEntry, MemberList, SignedMemberList, SignedTombstone, Tombstone};
 pub use store::{ClusterStore, Creation, Entry, StoreError};
+pub use tombstone::{InvalidTombstone, SignedTombstone, Tombstone};
 pub use watch::{AllNodes, Changes, ClusterOrders, ConsensusMember, NodeSubscription, NodeView, Nodes, RecordChange};

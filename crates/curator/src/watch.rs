@@ -25,6 +25,7 @@ use std::sync::Arc;
 use polis_consensus::Member;
 use polis_identity::{NodeId, PublicKey};
 use polis_proto::curator_state::{self, NodeEnrolment};
+use polis_unlock::Epoch;
 
 use crate::{NodeRecord, Versioned};
 
@@ -71,6 +72,13 @@ pub struct ClusterOrders {
     pub signed_list: Option<curator_state::SignedMemberList>,
     /// Every consensus member, learners among them, ordered by node.
     pub members: Vec<ConsensusMember>,
+    /// Of each node that splits its cluster unlock key, the epoch of the split that it has reported, ordered by node: nobody decrypts
+    /// a share of an older one for it any more (`cold-start.md`, "Protocol").
+    pub floors: Vec<(NodeId, Epoch)>,
+    /// Public half of the recovery key; empty while none is set.
+    pub recovery_public_key: Vec<u8>,
+    /// Whether two members are confirmed to stay two.
+    pub two_confirmed: bool,
 }
 
 /// One consensus member, as etcd and its node's record have it.

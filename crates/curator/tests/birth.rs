@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
 use polis_curator::{
-    Birth, BirthError, Cluster, ClusterStore, Creation, Entry, Epoch, PeerAuthority, SignedMemberList, StoreError,
-    create_cluster, layout,
+    Birth, BirthError, Cluster, ClusterStore, Creation, Entry, PeerAuthority, StoreError, create_cluster, layout,
 };
 use polis_identity::{
     CertificateAuthority, JoinKey, NodeId, NodeKey, OwnerKey, PEER_AUTHORITY_NAME, ShareKey, verify_node_in_cluster,
@@ -17,6 +16,7 @@ use polis_proto::common::{ClusterConfiguration, NodeState, NodeTpmUsage};
 use polis_proto::curator_private::Node;
 use polis_proto::curator_state;
 use polis_secret::Secret32;
+use polis_unlock::{Epoch, SignedMemberList};
 use prost::Message as _;
 
 /// A store in memory that can lose replies.
@@ -66,6 +66,7 @@ struct Founder {
     join_key: JoinKey,
     share_key: ShareKey,
     owner: OwnerKey,
+    recovery_key: Option<[u8; 32]>,
     peers: CertificateAuthority,
 }
 
@@ -77,6 +78,7 @@ impl Founder {
             join_key: JoinKey::generate(),
             share_key: ShareKey::generate(),
             owner: OwnerKey::generate(),
+            recovery_key: None,
             peers,
         }
     }
@@ -108,6 +110,7 @@ impl Founder {
             labels: &Labels::default(),
             tpm_usage: NodeTpmUsage::NotPresent,
             cluster_unlock_key,
+            recovery_key: self.recovery_key.as_ref(),
             peers: PeerAuthority {
                 key: with_authority_key.then_some(&key[..]),
                 certificate: self.peers.certificate().der(),
@@ -172,6 +175,15 @@ async fn the_founders_key_is_kept_from_the_birth_on() {
         let node = Node::decode(&entries[&layout::node(&founder.id())][..]).unwrap();
         assert_eq!(node.cluster_unlock_key, key.map(|key| key.expose().to_vec()).unwrap_or_default());
     }
+}
+
+#[tokio::test]
+async fn a_recovery_key_is_there_from_the_birth_on() {
+    let (store, founder) = (MemoryStore::default(), Founder { recovery_key: Some([9; 32]), ..Founder::new() });
+    founder.create(&store, true).await.unwrap();
+    let entries = store.entries.lock().unwrap();
+    let key = curator_state::RecoveryKey::decode(&entries[&layout::recovery_key()][..]).unwrap();
+    assert_eq!(key.public_key, [9; 32]);
 }
 
 #[tokio::test]

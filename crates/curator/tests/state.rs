@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use common::{Etcd, record};
 use polis_consensus::Transaction;
 use polis_curator::{
-    Epoch, LeaderState, NodeRecord, Seen, SignedMemberList, SignedTombstone, StateError, Tombstone, UPDATE_ATTEMPTS,
-    claim, layout,
+    LeaderState, NodeRecord, Seen, SignedTombstone, StateError, Tombstone, UPDATE_ATTEMPTS, claim, layout,
 };
 use polis_identity::{NodeId, NodeKey, SerialNumber, verify_node_in_cluster};
 use polis_proto::common::NodeState;
 use polis_proto::curator_state::{self, NodeEnrolment};
+use polis_unlock::{Epoch, SignedMemberList};
 
 fn new_node(key: &NodeKey) -> impl FnMut(Option<&NodeRecord>) -> Result<Option<NodeRecord>, StateError> {
     let record = record(key);

@@ -91,6 +91,11 @@ pub mod polis {
             package!("polis.node.v1");
         }
     }
+    pub mod recovery {
+        pub mod v1 {
+            package!("polis.recovery.v1");
+        }
+    }
     pub mod rpc {
         pub mod v1 {
             package!("polis.rpc.v1");
@@ -99,6 +104,11 @@ pub mod polis {
     pub mod storage {
         pub mod v1 {
             package!("polis.storage.v1");
+        }
+    }
+    pub mod unlock {
+        pub mod v1 {
+            package!("polis.unlock.v1");
         }
     }
 }
@@ -118,8 +128,10 @@ pub use polis::cluster::v1 as cluster;
 pub use polis::curator::v1 as curator_state;
 pub use polis::enrolment::v1 as enrolment;
 pub use polis::node::v1 as node_api;
+pub use polis::recovery::v1 as recovery;
 pub use polis::rpc::v1 as rpc_detail;
 pub use polis::storage::v1 as storage;
+pub use polis::unlock::v1 as unlock;
 
 /// All schemas with all that they import, as a serialized `google.protobuf.FileDescriptorSet`, options included.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

@@ -27,8 +27,9 @@ const NODE_MANAGEMENT: &str = "metropolis.proto.api.NodeManagement";
 const CLUSTER: &str = "polis.cluster.v1.Cluster";
 const ENROLMENT: &str = "polis.enrolment.v1.Enrolment";
 const NODE: &str = "polis.node.v1.Node";
+const UNLOCK: &str = "polis.unlock.v1.Unlock";
 
-const EXPECTED: [(&str, &str, Authorization, Flow); 37] = [
+const EXPECTED: [(&str, &str, Authorization, Flow); 45] = [
     (CURATOR, "CommitNode", AllowUnauthenticated, Unary),
     (CURATOR, "GetConsensusStatus", Need(&[ReadClusterStatus]), Unary),
     (CURATOR, "Heartbeat", Need(&[UpdateNodeSelf]), Both),
@@ -53,19 +54,27 @@ const EXPECTED: [(&str, &str, Authorization, Flow); 37] = [
     (NODE_MANAGEMENT, "Logs", Need(&[ReadNodeLogs]), Answers),
     (NODE_MANAGEMENT, "Reboot", Need(&[NodePowerManagement]), Unary),
     (NODE_MANAGEMENT, "UpdateNode", Need(&[UpdateNode]), Unary),
+    (CLUSTER, "ConfirmTwo", Need(&[ConfigureCluster]), Unary),
+    (CLUSTER, "GetRecoveryBlob", Need(&[ConfigureCluster]), Unary),
     (CLUSTER, "GetStatus", Need(&[ReadClusterStatus]), Unary),
     (CLUSTER, "RotateOwner", Need(&[ConfigureCluster]), Unary),
     (CLUSTER, "RotateRegisterTicket", Need(&[ConfigureCluster]), Unary),
+    (CLUSTER, "SetRecoveryKey", Need(&[ConfigureCluster]), Unary),
     (ENROLMENT, "CheckUnlockKey", Need(&[UpdateNodeSelf]), Unary),
     (ENROLMENT, "GetMembers", Need(&[ReadClusterStatus]), Unary),
     (ENROLMENT, "GetTombstone", AllowUnauthenticated, Unary),
     (ENROLMENT, "ProposeOwner", Need(&[UpdateNodeSelf]), Unary),
+    (ENROLMENT, "ReplaceMember", Need(&[UpdateNodeSelf]), Unary),
     (ENROLMENT, "ReportNode", Need(&[UpdateNodeSelf]), Unary),
+    (ENROLMENT, "StoreRecoveryBlob", Need(&[UpdateNodeSelf]), Unary),
     (ENROLMENT, "StoreUnlockKey", Need(&[UpdateNodeSelf]), Unary),
     (ENROLMENT, "WatchOrders", Need(&[ReadClusterStatus]), Answers),
     (NODE, "GetStatus", Need(&[ReadClusterStatus]), Unary),
     (NODE, "Rekey", Need(&[NodePowerManagement]), Unary),
     (NODE, "Reseal", Need(&[NodePowerManagement]), Unary),
+    (UNLOCK, "GetLock", AllowUnauthenticated, Unary),
+    (UNLOCK, "Recover", AllowUnauthenticated, Unary),
+    (UNLOCK, "Unlock", AllowUnauthenticated, Unary),
 ];
 
 #[test]

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polis_identity::{ClusterId, NodeId, NotANodeError, ParseCertificateError};
+use polis_identity::{ClusterId, NodeId, NotANodeError, ParseCertificateError, PublicKey};
 use rustls::AlertDescription;
 
 /// Why there is no connection to a server. Cheap to clone, so that it can be kept as the last failure of an endpoint.
@@ -157,6 +157,17 @@ pub enum ServerRefusal {
         /// What is wrong with its certificate.
         #[source]
         source: NotANodeError,
+    },
+    /// Its certificate has another kind of key than all that Polis makes.
+    #[error("it showed a certificate whose key is no Ed25519 key")]
+    NoKey,
+    /// Somebody who holds another key.
+    #[error("it holds the key {found}, and {expected} was expected: somebody else may have its address now")]
+    OtherKey {
+        /// Key that was expected.
+        expected: PublicKey,
+        /// Key that it holds.
+        found: PublicKey,
     },
     /// A node of the cluster, and not the one.
     #[error("it is the node {found}, and {expected} was expected")]

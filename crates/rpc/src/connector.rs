@@ -1,6 +1,7 @@
 //! Channels to one server.
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -8,16 +9,16 @@ use std::time::Duration;
 
 use http::Uri;
 use hyper_util::rt::TokioIo;
-use polis_identity::{AuthorityCertificate, NodeId};
+use polis_identity::{AuthorityCertificate, NodeId, PublicKey};
 use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint};
 use tower::Service;
 
-use crate::tls::ClientTls;
+use crate::tls::{ClientTls, shown_key};
 use crate::{ClientIdentity, ConnectError};
 
 /// How long a connection may take until it is established, the TLS handshake included. 5 s: as long as a server gives a handshake.
@@ -39,6 +40,8 @@ pub enum ExpectedServer {
     Cluster(AuthorityCertificate),
     /// This node of the cluster with this CA.
     Node(AuthorityCertificate, NodeId),
+    /// Whoever holds this key.
+    Key(PublicKey),
     /// Whoever answers. It has to hold the key of the certificate that it shows, and that is all.
     Anybody,
 }
@@ -50,13 +53,22 @@ pub enum ExpectedServer {
 #[derive(Clone, Debug)]
 pub struct Connector {
     tls: ClientTls,
+    /// Address to connect from; none leaves it to the system.
+    source: Option<IpAddr>,
 }
 
 impl Connector {
     /// Opens channels that show this and expect that.
     #[must_use]
     pub fn new(identity: &ClientIdentity, expected: ExpectedServer) -> Self {
-        Self { tls: ClientTls::new(identity, expected) }
+        Self { tls: ClientTls::new(identity, expected), source: None }
+    }
+
+    /// The same, connecting from this address of the machine to those of its family. A node whose address is given shows by it where
+    /// it is.
+    #[must_use]
+    pub fn from_address(self, source: IpAddr) -> Self {
+        Self { source: Some(source), ..self }
     }
 
     /// A channel that connects when it is first used. What goes wrong then is found below the status of the call
@@ -80,11 +92,22 @@ impl Connector {
         Ok(self.channel_over(address, Some(stream)))
     }
 
+    /// Who answers there: the key that the server has proved to hold. Whether it is that of the node that is meant is for somebody
+    /// else to know; who does connects with [`ExpectedServer::Key`].
+    ///
+    /// # Errors
+    ///
+    /// Tells apart why there is no connection, or what else than the server that this connector expects is there.
+    pub async fn learn_key(&self, address: SocketAddr) -> Result<PublicKey, ConnectError> {
+        let stream = self.open(address).await?;
+        shown_key(stream.get_ref().1.peer_certificates())
+            .map_err(|source| ConnectError::NotExpected { address, source })
+    }
+
     /// A connection, with its other end verified.
     async fn open(&self, address: SocketAddr) -> Result<TlsStream<TcpStream>, ConnectError> {
         let connect = async {
-            let stream =
-                TcpStream::connect(address).await.map_err(|error| ConnectError::from_system(address, error))?;
+            let stream = self.connect_tcp(address).await.map_err(|error| ConnectError::from_system(address, error))?;
             // Calls are small, and waiting to fill a packet would be all that it does.
             stream.set_nodelay(true).map_err(|error| ConnectError::from_system(address, error))?;
             let connector = TlsConnector::from(Arc::clone(&self.tls.config));
@@ -93,6 +116,14 @@ impl Connector {
         };
         let timed_out = ConnectError::TimedOut { address, after: CONNECT_TIMEOUT };
         timeout(CONNECT_TIMEOUT, connect).await.unwrap_or(Err(timed_out))
+    }
+
+    async fn connect_tcp(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        if let Some(source) = self.source.filter(|source| source.is_ipv4() == address.is_ipv4()) {
+            socket.bind(SocketAddr::new(source, 0))?;
+        }
+        socket.connect(address).await
     }
 
     fn channel_over(&self, address: SocketAddr, first: Option<TlsStream<TcpStream>>) -> Channel {
@@ -139,8 +170,6 @@ impl Service<Uri> for Dial {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use super::*;
 
     #[test]

@@ -13,11 +13,15 @@
 //!   certificate is not believed gets UNAUTHENTICATED with the reason from every method, and a certificate is judged by what
 //!   [`Trust`] says at the time of each call. Streams of a caller whom the cluster lets go end at once.
 //! * **Strangers are kept small.** Whoever has no certificate of the cluster gets small requests, few of them, and a seat that
-//!   is taken away when others want it ([`Limits`]). Nobody but the holders of certificates can fill the seats of these.
+//!   is taken away when others want it ([`Limits`]). Nobody but the holders of certificates can fill the seats of these, and
+//!   part of the handshakes are kept for places in the network that these came from last.
 //! * **A panic** in a handler, or in the stream that it answers with, fails that call with INTERNAL.
 //! * **A mutating call leaves a line** in the log, with target [`AUDIT_TARGET`]: method, caller, address, result, duration; never
 //!   what was asked or answered.
 //! * **It stops in order**: streams end with UNAVAILABLE, calls get [`STOP_GRACE`] to finish, connections get their GOAWAY.
+//!
+//! [`serve_by_key`] is the same for those who cannot have certificates of a cluster yet, or no clock and no names: both sides know
+//! each other by the keys that they prove to hold, and nothing else. There the handlers say who may call what.
 //!
 //! # Clients
 //!
@@ -35,6 +39,8 @@ mod connect_error;
 mod connector;
 pub mod detail;
 mod failure;
+mod key_identity;
+mod known_keys;
 mod limits;
 mod peer;
 mod server;
@@ -48,14 +54,21 @@ pub use cluster::{CallError, CallPolicy, ClusterClient, EndpointFailure, Leader,
 pub use connect_error::{ConnectError, ServerRefusal};
 pub use connector::{Connector, ExpectedServer};
 pub use failure::{connect_error, describe, is_transport_failure};
+pub use key_identity::KeyIdentity;
+pub use known_keys::KnownKeys;
 pub use limits::{DESCRIPTORS_NEEDED, Limits};
 pub use peer::{Caller, Peer};
-pub use server::{AUDIT_TARGET, STOP_GRACE, ServerSettings, listen, serve, serve_pages};
+pub use server::{
+    AUDIT_TARGET, Bucket, KeyServerSettings, Rate, STOP_GRACE, ServerSettings, listen, serve, serve_by_key, serve_pages,
+};
 pub use server_identity::{ServerIdentity, ServerIdentityError};
 pub use trust::Trust;
 
 /// Port of the curator: Curator, CuratorLocal, AAA, Management and the services of `polis` beside them (metropolis.md J.1).
 pub const CURATOR_PORT: u16 = 7835;
+
+/// Port of the unlock service, on every node that is or may become a member of an encrypted cluster (cold-start.md, Protocol).
+pub const UNLOCK_PORT: u16 = 7836;
 
 /// Port of NodeManagement, on every node (metropolis.md J.2).
 pub const NODE_MANAGEMENT_PORT: u16 = 7839;

@@ -10,6 +10,9 @@ pub struct Limits {
     /// Handshakes that are under way at the same time. When there are more, the oldest is dropped: an honest one takes
     /// milliseconds, so it lives through a flood of 100,000 connections per second.
     pub handshakes: usize,
+    /// How many of these are for places in the network from which nodes or users came last. Half: whoever floods us from elsewhere
+    /// pushes out no handshake of these.
+    pub handshakes_kept: usize,
     /// The same from one address. A quarter of all: many nodes may be behind one address, and one address alone cannot
     /// push out the handshakes of all others.
     pub handshakes_per_address: usize,
@@ -47,6 +50,7 @@ impl Default for Limits {
         Self {
             handshake_timeout: Duration::from_secs(5),
             handshakes: HANDSHAKES,
+            handshakes_kept: HANDSHAKES / 2,
             handshakes_per_address: HANDSHAKES / 4,
             strangers: STRANGERS,
             strangers_per_address: STRANGERS / 2,

@@ -6,13 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use polis_identity::{
     AuthorityCertificate, CLUSTER_AUTHORITY_NAME, Certificate, CertificateAuthority, NodeId, NodeKey, OwnerKey,
 };
-use polis_supervisor::runnable;
 use polis_supervisor::testing::Harness;
+use polis_supervisor::{Context, RunnableResult, runnable};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tonic::service::Routes;
 
-use crate::{ClientIdentity, Limits, ServerIdentity, ServerSettings, Trust, listen, serve};
+use crate::{
+    ClientIdentity, KeyIdentity, KeyServerSettings, KnownKeys, Limits, ServerIdentity, ServerSettings, Trust, listen,
+    serve, serve_by_key,
+};
 
 /// Where test servers listen. Ports are the system's choice, so that servers never meet.
 const TEST_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 1, 0, 1);
@@ -135,16 +138,7 @@ impl TestServer {
         let address = listener.local_addr().expect("a listener has an address");
         let trust = watch::Sender::new(Arc::new(full_trust()));
         let settings = ServerSettings { name: "test", identity: identity.clone(), trust: trust.subscribe(), limits };
-        let parts = Mutex::new(Some((listener, settings, routes)));
-        let harness = Harness::start(runnable(move |context| {
-            let parts = parts.lock().unwrap_or_else(PoisonError::into_inner).take();
-            async move {
-                // It is served once: a server that dies is a test that fails.
-                let (listener, settings, routes) = parts.ok_or("the server has died before")?;
-                context.healthy();
-                serve(context, listener, settings, routes).await
-            }
-        }));
+        let harness = serve_once(listener, settings, routes, serve);
         Self { address, trust, harness }
     }
 
@@ -162,4 +156,59 @@ impl TestServer {
     pub async fn finish(self) {
         self.harness.finish().await;
     }
+}
+
+/// A server in this process that knows its callers by their keys. A test ends it with [`TestKeyServer::finish`].
+pub struct TestKeyServer {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Whom it knows; nobody at first.
+    pub known: watch::Sender<Arc<KnownKeys>>,
+    harness: Harness,
+}
+
+impl TestKeyServer {
+    /// Serves what comes to this listener, with these limits.
+    ///
+    /// # Panics
+    ///
+    /// When the listener has no address.
+    #[must_use]
+    pub fn start_at(listener: TcpListener, identity: &KeyIdentity, limits: Limits, routes: Routes) -> Self {
+        let address = listener.local_addr().expect("a listener has an address");
+        let known = watch::Sender::new(Arc::default());
+        let settings = KeyServerSettings { name: "test", identity: identity.clone(), known: known.subscribe(), limits };
+        Self { address, known, harness: serve_once(listener, settings, routes, serve_by_key) }
+    }
+
+    /// Stops the server.
+    ///
+    /// # Panics
+    ///
+    /// When it died before or does not stop in order.
+    pub async fn finish(self) {
+        self.harness.finish().await;
+    }
+}
+
+/// Serves under a supervisor. It is served once: a server that dies is a test that fails.
+fn serve_once<S, F>(
+    listener: TcpListener,
+    settings: S,
+    routes: Routes,
+    serve: fn(Context, TcpListener, S, Routes) -> F,
+) -> Harness
+where
+    S: Send + 'static,
+    F: Future<Output = RunnableResult> + Send + 'static,
+{
+    let parts = Mutex::new(Some((listener, settings, routes)));
+    Harness::start(runnable(move |context| {
+        let parts = parts.lock().unwrap_or_else(PoisonError::into_inner).take();
+        async move {
+            let (listener, settings, routes) = parts.ok_or("the server has died before")?;
+            context.healthy();
+            serve(context, listener, settings, routes).await
+        }
+    }))
 }

@@ -2,8 +2,9 @@
 
 use polis_consensus::Transaction;
 use polis_proto::curator_state::NodeEnrolment;
+use polis_unlock::{Epoch, MemberList};
 
-use crate::{Epoch, LeaderState, MemberEntry, MemberList, StateError, layout};
+use crate::{LeaderState, StateError, layout};
 
 /// Gives the cluster its first member list, if it has none: the first versions gave birth to clusters without one. Its members then
 /// are the nodes that have the role.
@@ -13,7 +14,7 @@ pub(super) async fn complete(leader: &LeaderState) -> Result<(), StateError> {
     for record in leader.nodes().await?.into_iter().filter(|record| record.value.is_consensus_member()) {
         let enrolment = leader.get_message::<NodeEnrolment>(&layout::enrolment(&record.value.id)).await?;
         let enrolment = enrolment.map(|enrolment| enrolment.value).unwrap_or_default();
-        members.push(MemberEntry::of(&record.value, &enrolment));
+        members.push(record.value.member_entry(&enrolment));
     }
     let list = MemberList::new(authority.certificate().cluster_id(), Epoch::FIRST, members).sign(&authority);
     let transaction = Transaction::new().if_absent(layout::epoch()).put(layout::epoch(), list.encode());

@@ -309,8 +309,8 @@ async fn a_cluster_of_an_earlier_version_gets_its_member_list() {
     node.raft(true, 2);
     let leader = node.leads(&etcd).await;
     let list = leader.get_message(&layout::epoch()).await.unwrap().expect("it is there before anybody leads");
-    let list = crate::SignedMemberList::verify(list.value, &cluster.authority).unwrap();
-    assert_eq!(list.list().epoch(), crate::Epoch::FIRST);
+    let list = polis_unlock::SignedMemberList::verify(list.value, &cluster.authority).unwrap();
+    assert_eq!(list.list().epoch(), polis_unlock::Epoch::FIRST);
     let members: Vec<NodeId> = list.list().members().iter().map(|member| member.node_id).collect();
     assert_eq!(members, [etcd.node_id()]);
     // The next leader finds it.

@@ -5,14 +5,16 @@ use std::time::Duration;
 use polis_consensus::{MembershipError, Transaction, Watch};
 use polis_identity::NodeId;
 use polis_supervisor::{RunnableResult, with_causes};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::Members;
-use super::margin::Operation;
+use super::cold_start::UnfinishedRemoval;
+use super::margin::{Operation, names};
 use super::memory::{Memory, Progress, Refused};
 use super::observation::{Observation, ObserveError};
 use super::plan::{GaveUp, Step, Waiting, plan};
-use super::transaction::{dequeue, without_role};
+use super::transaction::{dequeue, settled, without_role};
 use crate::{LeaderState, StateError, layout};
 
 /// Time between two looks when nothing is heard: what nobody tells, such as a role that somebody else has changed, is
@@ -59,6 +61,8 @@ impl Members {
     pub async fn lead(&self, state: LeaderState) -> RunnableResult {
         self.0.progress.send_replace(None);
         self.0.held_up.send_replace(None);
+        // Another leader may finish what this one has not, however this one ends.
+        let _published = Published(&self.0.unfinished);
         tokio::select! {
             () = state.lost() => {}
             () = self.work(&state) => {}
@@ -92,6 +96,7 @@ impl Members {
                 // A watch that cannot go on is made anew by the next look.
                 lost = changed(&mut watch) => if lost { watch = None },
                 _ = status.changed() => {}
+                () = self.0.reported.notified() => {}
             }
         }
     }
@@ -105,10 +110,18 @@ impl Members {
     ) -> Result<Next, StepError> {
         let observation = self.observe(state).await?;
         watch.get_or_insert_with(|| state.state().root().watch(layout::membership(), observation.revision));
+        let unfinished = observation.unfinished();
+        self.0.unfinished.send_if_modified(|known| std::mem::replace(known, unfinished.clone()) != unfinished);
         memory.turn_to(observation.intent.as_ref().map(|intent| intent.value.operation));
         let resting =
             |node: &NodeId| memory.resting.get(node).is_some_and(|since| since.elapsed() < self.0.budgets.rest);
-        let step = plan(&self.world(state, &observation, memory.attempt(), &resting));
+        let mut world = self.world(state, &observation, memory.attempt(), &resting);
+        let mut step = plan(&world);
+        if matches!(step, Step::Wait(Waiting::Splitting { .. })) {
+            // Who answers matters for nothing else, and asking takes a moment.
+            world.reachable = self.reachable(&observation).await?;
+            step = plan(&world);
+        }
         if !matches!(step, Step::Idle | Step::Wait(_) | Step::Promote(_)) {
             tracing::debug!("membership: {step:?}");
         }
@@ -126,8 +139,17 @@ impl Members {
         match step {
             Step::Idle => return Ok(Next::In(RECONCILE_INTERVAL)),
             Step::Wait(waiting) => {
-                self.say(memory, waiting_text(*waiting));
-                return Ok(Next::In(RECONCILE_INTERVAL));
+                let text = waiting_text(waiting);
+                self.say(memory, text.clone());
+                return Ok(Next::In(match waiting {
+                    Waiting::LeaderDoubtful | Waiting::Full | Waiting::NobodyReady => RECONCILE_INTERVAL,
+                    Waiting::Splitting { ready, .. } => {
+                        memory.note_splits(*ready, text);
+                        // Nothing is expected of the joiner meanwhile.
+                        memory.advance();
+                        UNDER_WAY_INTERVAL
+                    }
+                }));
             }
             Step::UseNetworkTiming { joiner } => return self.use_network_timing(observation, *joiner).await,
             Step::Begin(operation) => return self.begin_addition(state, observation, *operation).await,
@@ -147,7 +169,7 @@ impl Members {
                 let next = settle(state, "membership/give-up", self.give_up(observation, *node, *reason)).await?;
                 tracing::warn!("{node} does not become a consensus member now: {}", reason.text(&self.0.budgets));
                 match reason {
-                    GaveUp::NotStarted | GaveUp::NoProgress => {
+                    GaveUp::NotStarted | GaveUp::NoProgress | GaveUp::NotSplit => {
                         memory.resting.retain(|_, since| since.elapsed() < self.0.budgets.rest);
                         memory.resting.insert(*node, Instant::now());
                     }
@@ -170,7 +192,7 @@ impl Members {
             }
             Step::Withdraw(node) => {
                 let transaction = self.end(state, observation).await?;
-                let reason = memory.refused.as_ref().map(|(_, reason)| reason.clone()).unwrap_or_default();
+                let reason = memory.refused.as_ref().map_or(&memory.unsplit, |(_, reason)| reason).clone();
                 tracing::warn!("{node} stays a consensus member: {reason}");
                 self.0.withdrawn.send_replace(Some(Refused { node: *node, reason }));
                 return settle(state, "membership/withdraw", transaction).await;
@@ -204,8 +226,16 @@ impl Members {
                 return settle(state, "membership/take-role", transaction).await;
             }
             Step::Relist => {
-                let transaction = self.list(state, observation, &observation.voters()).await?;
+                let transaction = self.list(state, observation, &settled(observation.voters())).await?;
                 return settle(state, "membership/relist", transaction).await;
+            }
+            Step::Finish(node) => {
+                let key = layout::unfinished_removal(node);
+                let transaction = observation.unfinished.iter().find(|known| known.value.node == *node);
+                let Some(known) = transaction else { return Ok(Next::AtOnce) };
+                tracing::info!("the removal of {node} is finished: enough members have heard of it");
+                let transaction = Transaction::new().if_modified_at(key.as_str(), known.revision).delete(key);
+                return settle(state, "membership/finish", transaction).await;
             }
         }
         Ok(Next::AtOnce)
@@ -216,6 +246,15 @@ impl Members {
         let Some(operation) = memory.change else { return };
         let since = memory.began.unwrap_or_else(Instant::now);
         self.0.progress.send_replace(Some(Progress { operation, since, waiting_for }));
+    }
+}
+
+/// Takes back what was published when it is dropped.
+struct Published<'a>(&'a watch::Sender<Vec<UnfinishedRemoval>>);
+
+impl Drop for Published<'_> {
+    fn drop(&mut self) {
+        self.0.send_replace(Vec::new());
     }
 }
 
@@ -237,13 +276,20 @@ async fn changed(watch: &mut Option<Watch>) -> bool {
     }
 }
 
-fn waiting_text(waiting: Waiting) -> String {
-    match waiting {
+fn waiting_text(waiting: &Waiting) -> String {
+    let text = match waiting {
         Waiting::LeaderDoubtful => {
             "the leader is not both a node of the cluster and a consensus member with a vote; another node is to lead"
         }
         Waiting::Full => "the cluster has as many consensus members as it may have",
         Waiting::NobodyReady => "no node that waits is up and healthy",
-    }
-    .to_owned()
+        Waiting::Splitting { nodes, ready, needed } => {
+            let names = if nodes.is_empty() { "members that do not answer".to_owned() } else { names(nodes) };
+            return format!(
+                "the members split the keys of their data, so that they come back after a power failure before and after the \
+                 change: {ready} are done, {needed} must be; waiting for {names}"
+            );
+        }
+    };
+    text.to_owned()
 }

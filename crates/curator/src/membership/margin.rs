@@ -137,7 +137,8 @@ fn of(part: usize, whole: usize) -> String {
     format!("{part} of {whole} members")
 }
 
-fn names(nodes: &BTreeSet<NodeId>) -> String {
+/// Nodes for people.
+pub(super) fn names(nodes: &BTreeSet<NodeId>) -> String {
     if nodes.is_empty() {
         return "none".into();
     }

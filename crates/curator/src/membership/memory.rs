@@ -40,6 +40,12 @@ pub(super) struct Memory {
     pub(super) matched: u64,
     /// Since when the change is refused without a break, and why.
     pub(super) refused: Option<(Instant, String)>,
+    /// When the last member has split its key, or when the first was waited for.
+    pub(super) split: Option<Instant>,
+    /// Members that had split their keys at that time, or need not.
+    pub(super) ready: usize,
+    /// Whose splits are waited for, for people.
+    pub(super) unsplit: String,
     /// When leadership was handed over.
     pub(super) handed_over: Option<Instant>,
     /// Who rests, and since when.
@@ -67,6 +73,7 @@ impl Memory {
             has_started: self.has_started,
             stalled_for: elapsed(self.advanced),
             refused_for: elapsed(self.refused.as_ref().map(|(since, _)| *since)),
+            unsplit_for: elapsed(self.split),
         }
     }
 
@@ -82,6 +89,16 @@ impl Memory {
             self.advance();
         }
         progress.is_ready
+    }
+
+    /// Notes how many members have split their keys, while others are waited for. Patience begins anew with each that is more than
+    /// ever before in this change.
+    pub(super) fn note_splits(&mut self, ready: usize, waiting_for: String) {
+        if self.split.is_none() || ready > self.ready {
+            self.split = Some(Instant::now());
+            self.ready = ready;
+        }
+        self.unsplit = waiting_for;
     }
 
     /// Whether this obstacle is another than the one before.
@@ -125,5 +142,19 @@ mod tests {
         memory.refuse("one is down again".into());
         tokio::time::advance(second).await;
         assert_eq!(memory.attempt().refused_for, second);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn patience_with_splits_begins_anew_with_each_that_is_done() {
+        let second = Duration::from_secs(1);
+        let mut memory = Memory::default();
+        memory.turn_to(Some(Operation::Remove(node(1))));
+        tokio::time::advance(second).await;
+        assert_eq!(memory.attempt().unsplit_for, Duration::ZERO, "nobody was waited for");
+        for (ready, expected) in [(1, 1), (1, 2), (2, 1), (1, 2), (2, 3), (3, 1)] {
+            memory.note_splits(ready, String::new());
+            tokio::time::advance(second).await;
+            assert_eq!(memory.attempt().unsplit_for, second * expected, "{ready}");
+        }
     }
 }

@@ -19,6 +19,17 @@
 //! and again right before the call. One transaction takes the roles, revokes the member's certificate and ends it. A leader that
 //! is to be removed hands over first.
 //!
+//! A member that cannot read its data asks for its own replacement ([`Members::request_replacement`]): a removal, and at once a
+//! place in the queue.
+//!
+//! # What members do about their keys
+//!
+//! Members that encrypt their data split the keys of them among each other (`cold-start.md`), by the signed list, and report it.
+//! Before a vote is given or taken, those that can be asked must have split theirs so that every quorum opens before and after it;
+//! those that do not answer, and the one that goes, are not waited for. A removal is *finished* once so many have heard of it that the
+//! removed node gets its key from nobody any more ([`Members::unfinished`]); nothing waits for that. What all this means after a power
+//! failure is told in [`MembersStatus::cold_start`]. Nodes that do not split keys are as if there were no such thing.
+//!
 //! # What can be relied on
 //!
 //! - No change of ours costs the cluster its quorum: `margin`, the same for every step, also for repairs.
@@ -28,15 +39,18 @@
 //! - Membership of etcd is the truth; records that say something else are corrected within [`RECONCILE_INTERVAL`].
 
 mod calls;
+mod cold_start;
 mod executor;
 mod margin;
 mod memory;
 mod observation;
 mod plan;
 mod removal;
+mod replacement;
 mod request;
 #[cfg(test)]
 mod simulation;
+mod splits;
 mod status;
 mod transaction;
 
@@ -44,10 +58,11 @@ use std::sync::Arc;
 
 use polis_consensus::Consensus;
 use polis_identity::AuthorityCertificate;
-use tokio::sync::{OnceCell, watch};
+use tokio::sync::{Notify, OnceCell, watch};
 
 use crate::{Heartbeats, LeaderState, StateError};
 
+pub use cold_start::{ColdStart, UnfinishedRemoval};
 pub use executor::RECONCILE_INTERVAL;
 pub use margin::{MAX_MEMBERS, Margin, Operation, Refusal, Verdict};
 pub use plan::Budgets;
@@ -71,6 +86,10 @@ struct Inner {
     withdrawn: watch::Sender<Option<memory::Refused>>,
     /// The node whose turn it is to be added, while that would cost the quorum.
     held_up: watch::Sender<Option<memory::Refused>>,
+    /// A node has reported something on which a change may wait.
+    reported: Notify,
+    /// Removals that are not finished, while this node leads.
+    unfinished: watch::Sender<Vec<UnfinishedRemoval>>,
 }
 
 impl Members {
@@ -91,7 +110,20 @@ impl Members {
             progress: watch::Sender::default(),
             withdrawn: watch::Sender::default(),
             held_up: watch::Sender::default(),
+            reported: Notify::new(),
+            unfinished: watch::Sender::default(),
         }))
+    }
+
+    /// Removals that are not finished, as long as this node leads.
+    #[must_use]
+    pub fn unfinished(&self) -> watch::Receiver<Vec<UnfinishedRemoval>> {
+        self.0.unfinished.subscribe()
+    }
+
+    /// Says that a node has reported something, so that a change that waits for it goes on at once.
+    pub(crate) fn reported(&self) {
+        self.0.reported.notify_one();
     }
 
     async fn authority(&self, state: &LeaderState) -> Result<&AuthorityCertificate, StateError> {

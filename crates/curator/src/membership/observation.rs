@@ -7,16 +7,19 @@ use std::sync::Arc;
 use polis_consensus::{Member, MembershipError, Transaction};
 use polis_identity::{NodeId, PeerAddress, PublicKey};
 use polis_proto::api::node::Health;
-use polis_proto::common::NodeState;
+use polis_proto::common::{NodeState, NodeTpmUsage};
 use polis_proto::curator_state::membership_intent::Operation as WireOperation;
-use polis_proto::curator_state::{MembershipIntent, QueuedJoin};
+use polis_proto::curator_state::{MembershipIntent, NodeEnrolment, QueuedJoin, UnfinishedRemoval as WireUnfinished};
+use polis_unlock::{Epoch, MemberEntry, SignedMemberList};
 use tokio::time::Instant;
 
 use super::Members;
+use super::cold_start::{ColdStart, Reported, UnfinishedRemoval};
 use super::margin::Operation;
 use super::plan::{Attempt, Intent, MemberFacts, NodeFacts, Waiter, World};
+use super::splits::{Keeping, Unfinished};
 use crate::state::Versioned;
-use crate::{Epoch, LeaderState, NodeRecord, SignedMemberList, StateError, layout};
+use crate::{LeaderState, NodeRecord, StateError, layout};
 
 /// The members could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +44,12 @@ pub(super) struct Observation {
     pub(super) queue: Vec<Versioned<Queued>>,
     /// The signed list; absent in a cluster that is older than it.
     pub(super) list: Option<Versioned<SignedMemberList>>,
+    /// What the nodes of members, of the change and of the queue have reported.
+    pub(super) enrolments: BTreeMap<NodeId, Versioned<NodeEnrolment>>,
+    /// Removals that are not finished.
+    pub(super) unfinished: Vec<Versioned<Unfinished>>,
+    /// Whether two members are confirmed to stay two.
+    pub(super) two_confirmed: bool,
     /// Nodes by the addresses of their members.
     nodes_by_address: BTreeMap<Ipv6Addr, NodeId>,
     /// Revision of the store at which all this was read.
@@ -80,7 +89,9 @@ impl Members {
             .list(layout::nodes())
             .get(layout::membership_intent())
             .list(layout::membership_queue())
-            .get(layout::epoch());
+            .get(layout::epoch())
+            .get(layout::two_confirmed())
+            .list(layout::unfinished_removals());
         let committed = state.read(transaction).await?;
         let mut found = committed.found.into_iter();
         let mut next = || found.next().unwrap_or_default();
@@ -108,13 +119,35 @@ impl Members {
             }
             None => None,
         };
+        let two_confirmed = !next().is_empty();
+        let mut unfinished = Vec::new();
+        for pair in next() {
+            let key = pair.key_text().into_owned();
+            let found = Versioned { value: pair.value, revision: pair.mod_revision };
+            unfinished.push(read_unfinished(&key, found.decode(&key)?)?);
+        }
         let keys = records
             .values()
             .map(|record| record.value.public_key)
             .chain(intent.iter().map(|intent| intent.value.public_key))
             .chain(queue.iter().map(|queued| queued.value.public_key));
-        let nodes_by_address = keys.map(|key| (PeerAddress::of(&key).ip(), NodeId::of(&key))).collect();
-        Ok(Observation { members, records, intent, queue, list, nodes_by_address, revision: committed.revision })
+        let nodes_by_address: BTreeMap<Ipv6Addr, NodeId> =
+            keys.map(|key| (PeerAddress::of(&key).ip(), NodeId::of(&key))).collect();
+        let of_members = members.iter().filter_map(|member| nodes_by_address.get(&member.address?).copied());
+        let of_others = intent.iter().map(|intent| intent.value.node()).chain(queue.iter().map(|it| it.value.node));
+        let wanted: BTreeSet<NodeId> = of_members.chain(of_others).collect();
+        Ok(Observation {
+            enrolments: enrolments(state, &wanted).await?,
+            members,
+            records,
+            intent,
+            queue,
+            list,
+            unfinished,
+            two_confirmed,
+            nodes_by_address,
+            revision: committed.revision,
+        })
     }
 
     /// The same as the plan needs it.
@@ -138,7 +171,7 @@ impl Members {
                 .records
                 .get(&node)
                 .is_some_and(|record| self.0.heartbeats.health(record.value.state, &node, now) == Health::Healthy);
-            Waiter { node, is_ready: is_healthy && !resting(&node) }
+            Waiter { node, is_ready: is_healthy && !resting(&node) && observation.can_hold_shares(&node) }
         };
         World {
             leader: Some(*state.node_id()),
@@ -147,6 +180,12 @@ impl Members {
             nodes,
             intent: observation.intent.as_ref().map(|intent| Intent { operation: intent.value.operation }),
             listed: observation.listed(),
+            epoch: observation.epoch(),
+            is_list_stale: observation.is_list_stale(),
+            keys: observation.keys(),
+            holds: observation.holds(),
+            reachable: observation.voters(),
+            unfinished: observation.unfinished.iter().map(|known| known.value.clone()).collect(),
             network_timing: self.0.consensus.status().borrow().timing.is_network(),
             attempt,
             budgets: self.0.budgets,
@@ -192,10 +231,113 @@ impl Observation {
         list.map(|member| member.node_id).collect()
     }
 
+    /// How a node keeps its key. A node without a record is none any more, and needs nothing.
+    pub(super) fn keeping(&self, node: &NodeId) -> Keeping {
+        self.enrolments.get(node).map(|known| self.keeping_by(node, &known.value)).unwrap_or_default()
+    }
+
+    /// The same, by this report.
+    pub(super) fn keeping_by(&self, node: &NodeId, enrolment: &NodeEnrolment) -> Keeping {
+        let is_encrypted = self.records.get(node).is_some_and(|record| record.value.cluster_unlock_key.is_some());
+        Keeping::of(is_encrypted, enrolment)
+    }
+
+    /// The same of all that matter.
+    pub(super) fn keys(&self) -> BTreeMap<NodeId, Keeping> {
+        self.enrolments.keys().map(|node| (*node, self.keeping(node))).collect()
+    }
+
+    /// The newest list that each node has made durable.
+    pub(super) fn holds(&self) -> BTreeMap<NodeId, Epoch> {
+        let epoch = |(node, known): (&NodeId, &Versioned<NodeEnrolment>)| {
+            known.value.members_epoch.map(|epoch| (*node, Epoch::from(epoch)))
+        };
+        self.enrolments.iter().filter_map(epoch).collect()
+    }
+
+    /// Removals that are not finished.
+    pub(super) fn unfinished(&self) -> Vec<UnfinishedRemoval> {
+        let (voters, holds) = (self.voters(), self.holds());
+        self.unfinished.iter().map(|known| UnfinishedRemoval::of(&known.value, &voters, &holds)).collect()
+    }
+
+    /// What it takes to come back after all members have lost power.
+    pub(super) fn cold_start(&self, reachable: &BTreeSet<NodeId>) -> Option<ColdStart> {
+        let voters = self.voters();
+        let has_tpm = |node: &NodeId| {
+            self.records.get(node).is_some_and(|record| record.value.tpm_usage == NodeTpmUsage::PresentAndUsed)
+        };
+        ColdStart::of(&Reported {
+            voters: &voters,
+            reachable,
+            keys: &self.keys(),
+            epoch: self.epoch(),
+            two_confirmed: self.two_confirmed,
+            has_tpm: voters.iter().all(has_tpm),
+        })
+    }
+
+    /// Whether a node can become a member: others must be able to give it shares of their keys, if any do.
+    pub(super) fn can_hold_shares(&self, node: &NodeId) -> bool {
+        !self.needs_share_key(node) || self.has_share_key(node)
+    }
+
+    /// Whether a member on this node has to have a share key: its data are encrypted, or those of another member are split.
+    pub(super) fn needs_share_key(&self, node: &NodeId) -> bool {
+        let is_encrypted = self.records.get(node).is_some_and(|record| record.value.cluster_unlock_key.is_some());
+        is_encrypted || self.voters().iter().any(|voter| self.keeping(voter).splits())
+    }
+
+    fn has_share_key(&self, node: &NodeId) -> bool {
+        self.enrolments.get(node).is_some_and(|known| !known.value.share_key.is_empty())
+    }
+
+    /// Whether the list says something that is not so any more, of members that are still the same.
+    fn is_list_stale(&self) -> bool {
+        let Some(list) = self.list.as_ref().map(|list| list.value.list()) else { return false };
+        let lacks_key = |member: &MemberEntry| member.share_key.is_none() && self.has_share_key(&member.node_id);
+        list.is_two_confirmed() != self.two_confirmed || list.members().iter().any(lacks_key)
+    }
+
+    /// The epoch of the list; absent in a cluster that has none yet.
+    pub(super) fn epoch(&self) -> Option<Epoch> {
+        self.list.as_ref().map(|list| list.value.list().epoch())
+    }
+
     /// The epoch of the next list.
     pub(super) fn next_epoch(&self) -> Epoch {
         self.list.as_ref().map_or(Epoch::FIRST, |list| list.value.list().epoch().next())
     }
+}
+
+/// What these nodes have reported. One that has reported nothing has an entry as well.
+pub(super) async fn enrolments(
+    state: &LeaderState,
+    nodes: &BTreeSet<NodeId>,
+) -> Result<BTreeMap<NodeId, Versioned<NodeEnrolment>>, StateError> {
+    let reads = nodes.iter().fold(Transaction::new(), |reads, node| reads.get(layout::enrolment(node)));
+    let found = state.read(reads).await?.found;
+    let read = nodes.iter().zip(found).map(|(node, pairs)| {
+        let enrolment = match pairs.into_iter().next() {
+            Some(pair) => {
+                Versioned { value: pair.value, revision: pair.mod_revision }.decode(&layout::enrolment(node))?
+            }
+            None => Versioned { value: NodeEnrolment::default(), revision: 0 },
+        };
+        Ok((*node, enrolment))
+    });
+    read.collect()
+}
+
+fn read_unfinished(key: &str, found: Versioned<WireUnfinished>) -> Result<Versioned<Unfinished>, StateError> {
+    let WireUnfinished { node_id, epoch, shares_needed } = found.value;
+    let node: NodeId = node_id.parse().map_err(|_| StateError::damaged(key, "it names no node"))?;
+    let epoch = epoch.ok_or_else(|| StateError::damaged(key, "it has no epoch"))?.into();
+    if layout::unfinished_removal(&node) != key {
+        return Err(StateError::damaged(key, "its node is not that of its key"));
+    }
+    let shares_needed = usize::try_from(shares_needed).unwrap_or(usize::MAX);
+    Ok(Versioned { value: Unfinished { node, epoch, shares_needed }, revision: found.revision })
 }
 
 fn read_intent(found: Versioned<MembershipIntent>) -> Result<Versioned<OpenIntent>, StateError> {

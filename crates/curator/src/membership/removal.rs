@@ -109,7 +109,7 @@ impl Members {
         Err(StateError::Conflict.into())
     }
 
-    async fn judge_removal(
+    pub(super) async fn judge_removal(
         &self,
         state: &LeaderState,
         observation: &Observation,
@@ -216,7 +216,7 @@ impl Members {
 }
 
 /// What is to be written.
-enum Judged {
+pub(super) enum Judged {
     Done(Removal),
     Write { transaction: Transaction, verdict: Option<Verdict>, is_open: bool },
 }

@@ -1,20 +1,26 @@
 //! A node is wanted as a member: it is put into the queue, or refused at once.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use polis_consensus::{MembershipError, Transaction};
 use polis_identity::NodeId;
 use polis_proto::api::node::Health;
 use polis_proto::common::NodeState;
-use polis_proto::curator_state::QueuedJoin;
+use polis_proto::curator_state::{NodeEnrolment, QueuedJoin};
 use prost::Message as _;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::Members;
 use super::margin::{MAX_MEMBERS, Operation, Refusal};
 use super::observation::{Observation, ObserveError};
 use super::transaction::{next_position, queued};
+use crate::state::Versioned;
 use crate::{LeaderState, StateError, UPDATE_ATTEMPTS, layout};
+
+/// How long a node may take to tell its share key. It does so in the moment in which it has contact with the leader, like its first
+/// heartbeat, and who asks for the role right after that is not to be refused.
+const SHARE_KEY_PATIENCE: Duration = Duration::from_secs(3);
 
 /// What became of the wish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +60,13 @@ pub enum EnqueueError {
         /// Its health.
         health: Health,
     },
+    /// The others cannot give it shares of their keys.
+    #[error(
+        "{0} cannot become a consensus member yet: it has not told the cluster its share key, to which members encrypt what they \
+         need to come back after a power failure. A node tells it as soon as it has contact with the \
+         leader; look at its log (polis node logs), and try again"
+    )]
+    NoShareKey(NodeId),
     /// It is just being removed.
     #[error("{0} is being removed from the consensus at this moment; try again when that is done")]
     BeingRemoved(NodeId),
@@ -89,10 +102,14 @@ impl Members {
     ///
     /// # Errors
     ///
-    /// When the node is not UP and healthy (window W24), or there is no room for it.
+    /// When the node is not UP and healthy (window W24), or there is no room for it, or others cannot give it shares of their keys.
     pub async fn enqueue_join(&self, state: &LeaderState, node: &NodeId) -> Result<Enqueued, EnqueueError> {
+        let deadline = Instant::now() + SHARE_KEY_PATIENCE;
         for _ in 0..UPDATE_ATTEMPTS {
             let observation = self.observe(state).await?;
+            if observation.records.contains_key(node) && !has_share_key(state, &observation, node, deadline).await? {
+                return Err(EnqueueError::NoShareKey(*node));
+            }
             let transaction = match self.judge_join(&observation, node)? {
                 Ok(queued) => Transaction::new()
                     // Nobody begins to remove it meanwhile, and nobody deletes it.
@@ -140,6 +157,34 @@ impl Members {
             return Err(EnqueueError::Refused { node: *node, source: Refusal::TooMany });
         }
         Ok(Ok(QueuedJoin { position: next_position(observation), ..queued(&record.public_key) }))
+    }
+}
+
+/// Whether others can give this node shares of their keys, or need not. Waits for its report until `deadline`.
+async fn has_share_key(
+    state: &LeaderState,
+    observation: &Observation,
+    node: &NodeId,
+    deadline: Instant,
+) -> Result<bool, StateError> {
+    if !observation.needs_share_key(node) {
+        return Ok(true);
+    }
+    let key = layout::enrolment(node);
+    loop {
+        let found = state.read(Transaction::new().get(key.as_str())).await?;
+        let revision = found.revision;
+        if let Some(pair) = found.found.into_iter().flatten().next() {
+            let known = Versioned { value: pair.value, revision: pair.mod_revision }.decode::<NodeEnrolment>(&key)?;
+            if !known.value.share_key.is_empty() {
+                return Ok(true);
+            }
+        }
+        let mut watch = state.state().root().watch_key(key.as_str(), revision);
+        // A watch that comes to its end is made anew after another look.
+        if timeout_at(deadline, watch.next()).await.is_err() {
+            return Ok(false);
+        }
     }
 }
 

@@ -1,17 +1,21 @@
 //! How it stands with the members, for operators.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use polis_consensus::{MembershipError, Survey};
 use polis_identity::NodeId;
 use polis_proto::api::node::Health;
+use polis_proto::curator_state::SplitReport;
+use polis_unlock::Epoch;
 use tokio::time::Instant;
 
 use super::Members;
+use super::cold_start::{ColdStart, UnfinishedRemoval};
 use super::margin::{Margin, Operation};
 use super::memory::Refused;
 use super::observation::{ObserveError, OpenIntent};
-use crate::{Epoch, LeaderState, StateError};
+use crate::{LeaderState, StateError};
 
 /// How it stands with the members.
 #[derive(Clone, Debug)]
@@ -26,6 +30,14 @@ pub struct MembersStatus {
     pub epoch: Option<Epoch>,
     /// The change that is under way.
     pub change: Option<Change>,
+    /// How the nodes of the members have split their keys, those that do.
+    pub splits: BTreeMap<NodeId, SplitReport>,
+    /// The newest list that the nodes of the members have made durable.
+    pub lists: BTreeMap<NodeId, Epoch>,
+    /// What it takes to come back after all members have lost power; absent if no member splits its key.
+    pub cold_start: Option<ColdStart>,
+    /// Removals that are not finished.
+    pub unfinished: Vec<UnfinishedRemoval>,
     /// Who waits, in order. A node whose turn has come is still there.
     pub queue: Vec<QueuedNode>,
 }
@@ -99,7 +111,13 @@ impl Members {
             let reason = waits_for(node, open, health, held_up.as_ref(), &queued.value.message.last_failure);
             QueuedNode { node, reason, attempts: queued.value.message.attempts }
         });
+        let splits = observation.enrolments.iter();
+        let splits = splits.filter_map(|(node, known)| Some((*node, known.value.split.clone()?)));
         Ok(MembersStatus {
+            splits: splits.collect(),
+            lists: observation.holds(),
+            cold_start: observation.cold_start(&reachable),
+            unfinished: observation.unfinished(),
             margin: Margin::of(&voters, &reachable),
             nodes,
             epoch: observation.list.as_ref().map(|list| list.value.list().epoch()),

@@ -3,7 +3,7 @@
 //! Each is conditioned on the revisions that were read, so that two requests never answer to the same state; the fence of the
 //! leadership is added to all of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use polis_consensus::{Member, Transaction, peer_url};
@@ -12,15 +12,17 @@ use polis_proto::common::NodeRoles;
 use polis_proto::common::node_roles::ConsensusMember;
 use polis_proto::common::node_roles::consensus_member::Peer;
 use polis_proto::curator_state::membership_intent::Operation as WireOperation;
-use polis_proto::curator_state::{MembershipIntent, NodeEnrolment, QueuedJoin};
+use polis_proto::curator_state::{MembershipIntent, NodeEnrolment, QueuedJoin, SplitReport, UnfinishedRemoval};
+use polis_unlock::{Epoch, MemberEntry, MemberList, Standing};
 use prost::Message as _;
 
 use super::Members;
 use super::margin::Operation;
-use super::observation::Observation;
+use super::observation::{Observation, enrolments};
 use super::plan::GaveUp;
+use super::splits::{Keeping, Unfinished, least_shares, shares_needed_during};
 use crate::state::Versioned;
-use crate::{LeaderState, MemberEntry, MemberList, NodeRecord, StateError, layout};
+use crate::{LeaderState, NodeRecord, StateError, layout};
 
 impl Members {
     /// Opens a change: intent, list of the members before and after together. Who is to be removed leaves the queue.
@@ -33,10 +35,14 @@ impl Members {
         reason: &str,
     ) -> Result<Transaction, StateError> {
         let node = NodeId::of(public_key);
-        let mut holders = observation.voters();
-        if matches!(operation, Operation::Add(_)) {
-            holders.insert(node);
-        }
+        let mut holders = settled(observation.voters());
+        match operation {
+            Operation::Add(_) => holders.insert(node, Standing::Joins),
+            // One that has no vote is in no list.
+            Operation::Remove(_) => {
+                holders.get_mut(&node).map(|standing| std::mem::replace(standing, Standing::Leaves))
+            }
+        };
         let transaction = self.list(state, observation, &holders).await?;
         let transaction = match &observation.intent {
             Some(open) => transaction.if_modified_at(layout::membership_intent(), open.revision),
@@ -57,7 +63,7 @@ impl Members {
 
     /// Ends the change that is under way: the list is that of the members as they are.
     pub(super) async fn end(&self, state: &LeaderState, observation: &Observation) -> Result<Transaction, StateError> {
-        let transaction = self.list(state, observation, &observation.voters()).await?;
+        let transaction = self.list(state, observation, &settled(observation.voters())).await?;
         Ok(match &observation.intent {
             Some(open) => transaction
                 .if_modified_at(layout::membership_intent(), open.revision)
@@ -135,35 +141,86 @@ impl Members {
     }
 
     /// The list of these members, with the next epoch. Nodes that are no more are not in it.
+    ///
+    /// Who was in the last list and is not in this one is noted, until enough members have heard of it.
     pub(super) async fn list(
         &self,
         state: &LeaderState,
         observation: &Observation,
-        holders: &BTreeSet<NodeId>,
+        holders: &BTreeMap<NodeId, Standing>,
     ) -> Result<Transaction, StateError> {
-        let records: Vec<_> = holders.iter().filter_map(|node| observation.records.get(node)).collect();
-        let reads =
-            records.iter().fold(Transaction::new(), |reads, record| reads.get(layout::enrolment(&record.value.id)));
-        let (found, authority) = tokio::try_join!(state.read(reads), state.authority())?;
-        let mut entries = Vec::new();
-        for (record, pairs) in records.iter().zip(found.found) {
-            let key = layout::enrolment(&record.value.id);
-            let enrolment = match pairs.into_iter().next() {
-                Some(pair) => {
-                    Versioned { value: pair.value, revision: pair.mod_revision }.decode::<NodeEnrolment>(&key)?.value
-                }
-                None => NodeEnrolment::default(),
-            };
-            entries.push(MemberEntry::of(&record.value, &enrolment));
-        }
-        let cluster = authority.certificate().cluster_id();
-        let list = MemberList::new(cluster, observation.next_epoch(), entries).sign(&authority);
+        let gone: BTreeSet<NodeId> =
+            observation.listed().into_iter().filter(|node| !holders.contains_key(node)).collect();
+        let nodes: BTreeSet<NodeId> = holders.keys().chain(&gone).copied().collect();
+        let (enrolments, authority) = tokio::try_join!(enrolments(state, &nodes), state.authority())?;
+        let entry = |(node, standing): (&NodeId, &Standing)| {
+            let record = observation.records.get(node)?;
+            Some(MemberEntry { standing: *standing, ..record.value.member_entry(&enrolments[node].value) })
+        };
+        let entries = holders.iter().filter_map(entry).collect();
+        let epoch = observation.next_epoch();
+        let list = MemberList::new(authority.certificate().cluster_id(), epoch, entries)
+            .with_two_confirmed(observation.two_confirmed)
+            .sign(&authority);
         let transaction = match &observation.list {
             Some(known) => Transaction::new().if_modified_at(layout::epoch(), known.revision),
             None => Transaction::new().if_absent(layout::epoch()),
         };
+        let transaction = gone.iter().fold(transaction, |transaction, node| {
+            forget_split(transaction, observation, node, &enrolments[node], epoch)
+        });
+        // Whoever is a member again is not to be forgotten.
+        let is_back = |known: &&Versioned<Unfinished>| holders.contains_key(&known.value.node);
+        let transaction = observation.unfinished.iter().filter(is_back).fold(transaction, |transaction, known| {
+            let key = layout::unfinished_removal(&known.value.node);
+            transaction.if_modified_at(key.as_str(), known.revision).delete(key)
+        });
         Ok(transaction.put(layout::epoch(), list.encode()))
     }
+}
+
+/// Members of a cluster without a change.
+pub(super) fn settled(voters: BTreeSet<NodeId>) -> BTreeMap<NodeId, Standing> {
+    voters.into_iter().map(|node| (node, Standing::Stays)).collect()
+}
+
+/// Notes of a node that is not in the list of this epoch any more what shares of its key others could still give it, and that what it
+/// has reported counts no more.
+fn forget_split(
+    transaction: Transaction,
+    observation: &Observation,
+    node: &NodeId,
+    enrolment: &Versioned<NodeEnrolment>,
+    epoch: Epoch,
+) -> Transaction {
+    let shares_needed = match (observation.keeping_by(node, &enrolment.value), observation.records.contains_key(node)) {
+        (Keeping::Splits(Some(split)), _) => {
+            let before = observation.list.as_ref().map(|list| list.value.list());
+            let count = |voters: Option<usize>| voters.unwrap_or_default();
+            let during = shares_needed_during(
+                count(before.map(|list| list.voters_before().count())),
+                count(before.map(|list| list.voters_after().count())),
+                before.is_some_and(MemberList::is_two_confirmed),
+            );
+            let epoch = before.map_or(Epoch::FIRST, MemberList::epoch);
+            least_shares(&split, Epoch { epoch: epoch.epoch.saturating_sub(1), ..epoch }, during)
+        }
+        // Nothing is known of it any more.
+        (Keeping::Alone, false) if observation.keys().values().any(Keeping::splits) => 1,
+        (Keeping::Alone | Keeping::CannotSplit | Keeping::Splits(None), _) => return transaction,
+    };
+    let unfinished = UnfinishedRemoval {
+        node_id: node.to_string(),
+        epoch: Some(epoch.into()),
+        shares_needed: u32::try_from(shares_needed).unwrap_or(u32::MAX),
+    };
+    let transaction = transaction.put(layout::unfinished_removal(node), unfinished.encode_to_vec());
+    if enrolment.value.split.is_none() {
+        return transaction;
+    }
+    let forgotten = NodeEnrolment { split: Some(SplitReport::default()), ..enrolment.value.clone() };
+    let key = layout::enrolment(node);
+    transaction.if_modified_at(key.as_str(), enrolment.revision).put(key, forgotten.encode_to_vec())
 }
 
 /// Takes the node out of the queue, if it is there.

@@ -25,6 +25,7 @@ mod local;
 mod management;
 mod owner;
 mod policy;
+mod recovery;
 mod text;
 mod ticket;
 

@@ -3,11 +3,13 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use polis_identity::{InvalidPublicKeyError, NodeId, PublicKey};
+use polis_identity::{InvalidPublicKeyError, NodeId, PublicKey, SharePublicKey};
 use polis_parameters::Labels;
 use polis_proto::common::{NodeClusterNetworking, NodeRoles, NodeState, NodeStatus, NodeTpmUsage};
 use polis_proto::curator_private::Node;
+use polis_proto::curator_state::NodeEnrolment;
 use polis_secret::Secret32;
+use polis_unlock::{MemberEntry, Standing};
 use prost::Message as _;
 
 use super::{StateError, Versioned};
@@ -96,6 +98,20 @@ impl NodeRecord {
     #[must_use]
     pub fn address(&self) -> Option<IpAddr> {
         self.status.as_ref()?.external_address.parse().ok()
+    }
+
+    /// Its entry in a member list.
+    #[must_use]
+    pub fn member_entry(&self, enrolment: &NodeEnrolment) -> MemberEntry {
+        MemberEntry {
+            node_id: self.id,
+            public_key: self.public_key,
+            join_key: self.join_key,
+            // The curator takes share keys of the right length only, and another is of no use.
+            share_key: <[u8; 32]>::try_from(&enrolment.share_key[..]).ok().map(SharePublicKey::new),
+            addresses: self.address().into_iter().collect(),
+            standing: Standing::Stays,
+        }
     }
 
     /// Checks a message.

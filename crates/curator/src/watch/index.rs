@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use polis_identity::NodeId;
 use polis_proto::curator_state::NodeEnrolment;
+use polis_unlock::Epoch;
 use tokio::sync::watch;
 
 use super::{NodeView, RecordChange};
@@ -45,6 +46,15 @@ impl Index {
     /// All records that are there, ordered by node.
     pub(super) fn records(&self) -> impl Iterator<Item = &Versioned<Arc<NodeRecord>>> {
         self.entries.values().filter_map(|entry| entry.view.record.as_ref())
+    }
+
+    /// The epoch of the split that each node has reported, ordered by node.
+    pub(super) fn floors(&self) -> Vec<(NodeId, Epoch)> {
+        let floor = |(id, entry): (&NodeId, &Entry)| {
+            let epoch = entry.view.enrolment.as_ref()?.value.split.as_ref()?.epoch?;
+            Some((*id, Epoch::from(epoch)))
+        };
+        self.entries.iter().filter_map(floor).collect()
     }
 
     /// All tombstones, ordered by node.

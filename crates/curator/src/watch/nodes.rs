@@ -8,7 +8,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use polis_consensus::{Change, Compacted, KeyValue, Status, Transaction};
 use polis_identity::{AuthorityCertificate, NodeId, RevocationList};
-use polis_proto::curator_state::{NodeEnrolment, SignedMemberList};
+use polis_proto::curator_state::{NodeEnrolment, RecoveryKey, SignedMemberList};
 use polis_rpc::Trust;
 use polis_supervisor::{Context, Runnable, RunnableResult, with_causes};
 use prost::Message as _;
@@ -173,6 +173,7 @@ impl Nodes {
         let known = self.index().known();
         let keys = |id| [layout::node(&id), layout::enrolment(&id), layout::tombstone(&id)];
         let mut gone: BTreeSet<String> = known.into_iter().flat_map(keys).collect();
+        gone.extend([layout::two_confirmed(), layout::recovery_key()]);
         let pairs = records.into_iter().chain(polis).chain(revocations);
         let changes = pairs.map(|pair| {
             gone.remove(&*String::from_utf8_lossy(&pair.key));
@@ -238,12 +239,20 @@ impl Nodes {
         } else if let Some(id) = layout::node_of_enrolment(&key) {
             let enrolment = pair.map(|pair| decode_enrolment(&key, &pair)).transpose()?;
             self.index().set_enrolment(id, enrolment);
+            let floors = self.index().floors();
+            self.change_orders(|orders| orders.floors = floors);
         } else if let Some(id) = layout::node_of(key.as_bytes(), &layout::tombstones()) {
             return Ok(self.index().set_tombstone(id, pair.map(|pair| pair.value.into())));
         } else if key == layout::epoch() {
             let list = pair.map(|pair| SignedMemberList::decode(&pair.value[..])).transpose();
             let list = list.map_err(|source| StateError::damaged(key, source))?;
             self.change_orders(|orders| orders.signed_list = list);
+        } else if key == layout::two_confirmed() {
+            self.change_orders(|orders| orders.two_confirmed = pair.is_some());
+        } else if key == layout::recovery_key() {
+            let recovery_key = pair.map(|pair| RecoveryKey::decode(&pair.value[..])).transpose();
+            let recovery_key = recovery_key.map_err(|source| StateError::damaged(key, source))?.unwrap_or_default();
+            self.change_orders(|orders| orders.recovery_public_key = recovery_key.public_key);
         } else if key == layout::cluster_revocation_list()
             && let Some(pair) = pair
         {

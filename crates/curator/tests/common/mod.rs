@@ -120,6 +120,7 @@ impl Etcd {
             labels: &Labels::default(),
             tpm_usage: NodeTpmUsage::NotPresent,
             cluster_unlock_key: None,
+            recovery_key: None,
             peers: PeerAuthority {
                 key: Some(&key),
                 certificate: self.pki.authority_certificate().der(),

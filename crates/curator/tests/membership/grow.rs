@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use polis_consensus::Transaction;
+use polis_curator::layout;
 use polis_curator::membership::{Operation, Refusal, RemovalError};
-use polis_curator::{Epoch, SignedMemberList, layout};
+use polis_unlock::{Epoch, SignedMemberList};
 
 use crate::common::PATIENCE;
 use crate::town::Town;

@@ -5,4 +5,5 @@ mod common;
 
 mod grow;
 mod queue;
+mod splits;
 mod town;

@@ -223,7 +223,7 @@ impl Town {
         let with_role = records.iter().filter(|record| record.value.is_consensus_member());
         let with_role: Vec<NodeId> = with_role.map(|record| record.value.id).collect();
         let Ok(Some(list)) = leader.get_message(&layout::epoch()).await else { return false };
-        let list = polis_curator::SignedMemberList::verify(list.value, &self.authority).unwrap();
+        let list = polis_unlock::SignedMemberList::verify(list.value, &self.authority).unwrap();
         let listed: Vec<NodeId> = list.list().members().iter().map(|member| member.node_id).collect();
         voters == wanted && with_role == wanted && listed == wanted && status.change.is_none()
     }

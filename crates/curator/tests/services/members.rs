@@ -23,8 +23,8 @@ async fn the_members_are_told_in_each_form() {
     let member = &answer.members[0];
     assert_eq!((&*member.node_id, member.learner, member.started), (&*founder, false, true));
     assert_eq!(member.public_key, world.etcd.node_key.public().as_bytes());
-    let list = polis_curator::SignedMemberList::verify(answer.signed_list.unwrap(), &world.authority);
-    assert_eq!(list.unwrap().list().epoch(), polis_curator::Epoch::FIRST);
+    let list = polis_unlock::SignedMemberList::verify(answer.signed_list.unwrap(), &world.authority);
+    assert_eq!(list.unwrap().list().epoch(), polis_unlock::Epoch::FIRST);
 
     let status = world.cluster().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
     assert_eq!(status.cluster_id, world.authority.cluster_id().to_string());

@@ -105,6 +105,8 @@ impl Finder {
                 Event::LeadsNot { claim, failure } => {
                     failures.insert(claim.address, failure);
                 }
+                // Its question was given up while the answer waited here. Nobody would notice when it leads no more.
+                Event::Leads { claim, .. } if !crowd.examined.contains_key(&claim) => {}
                 Event::Leads { claim, channel } => return (claim, channel),
             }
             self.search.send_replace(Search::Searching { since, attempts, failures: failures.clone() });
@@ -286,5 +288,43 @@ impl Crowd {
             let _ = question.await;
         }));
         handle
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+    use tokio::task::yield_now;
+
+    use super::*;
+    use crate::testing::TestCluster;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_to_a_question_that_was_given_up_finds_nobody() {
+        let cluster = TestCluster::default();
+        let node = cluster.node();
+        let claim = Claim { node_id: node.id, address: SocketAddr::from(([127, 1, 0, 1], 1)) };
+        let (_endpoints, endpoints) = watch::channel(Vec::new());
+        let (_doubts, doubts) = mpsc::channel(1);
+        let authority = cluster.authority_certificate();
+        let identity = node.identity.client_identity();
+        let nothing = Search::Searching { since: Instant::now(), attempts: 0, failures: BTreeMap::new() };
+        let mut finder = Finder::new(identity, authority, endpoints, watch::Sender::new(nothing), doubts);
+        for is_asked in [false, true] {
+            let mut crowd = Crowd::new(&finder);
+            if is_asked {
+                crowd.named.insert(claim.address, claim);
+            }
+            let channel = Channel::from_static("http://127.1.0.1:1").connect_lazy();
+            crowd.sender.try_send(Event::Leads { claim, channel }).unwrap();
+            let search = finder.find(&mut crowd, Lost::default());
+            tokio::pin!(search);
+            let mut found = None;
+            for _ in 0..3 {
+                found = found.or_else(|| (&mut search).now_or_never());
+                yield_now().await;
+            }
+            assert_eq!(found.map(|(claim, _)| claim), is_asked.then_some(claim));
+        }
     }
 }

@@ -11,27 +11,29 @@ const MAX_BUCKETS: usize = 4_096;
 
 /// How a bucket is filled.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rate {
+pub struct Rate {
     /// Tokens per second.
-    pub(super) per_second: f64,
+    pub per_second: f64,
     /// Tokens of a full bucket.
-    pub(super) at_once: f64,
+    pub at_once: f64,
 }
 
-/// One bucket.
+/// A bucket of tokens, one for each thing that is done: how often it may be done.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bucket {
+pub struct Bucket {
     tokens: f64,
     at: Instant,
 }
 
 impl Bucket {
-    pub(super) const fn full(rate: Rate, now: Instant) -> Self {
+    /// A full one.
+    #[must_use]
+    pub const fn full(rate: Rate, now: Instant) -> Self {
         Self { tokens: rate.at_once, at: now }
     }
 
     /// Takes one token. False if there is none.
-    pub(super) fn take(&mut self, rate: Rate, now: Instant) -> bool {
+    pub fn take(&mut self, rate: Rate, now: Instant) -> bool {
         let tokens = self.level(rate, now);
         let enough = tokens >= 1.0;
         *self = Self { tokens: if enough { tokens - 1.0 } else { tokens }, at: now };

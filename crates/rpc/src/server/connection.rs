@@ -22,7 +22,6 @@ use super::driver::Driver;
 use super::room::Holder;
 use super::seat::Seat;
 use super::{FLUSH_GRACE, STOP_GRACE, Served, Server, call, pages};
-use crate::authorize::stands;
 use crate::tls::{Judgement, ServerTls};
 use crate::{Caller, Peer};
 
@@ -38,7 +37,7 @@ async fn serve_inside(server: Arc<Server>, context: Context, stream: TcpStream, 
     // It costs latency only, and a socket that refuses will not live for long.
     let _ = stream.set_nodelay(true);
     let Some(stream) = shake_hands(&server, &context, stream, address).await else { return };
-    let judgement = server.tls.judge(stream.get_ref().1.peer_certificates());
+    let judgement = server.acquaintance.judge(stream.get_ref().1.peer_certificates());
     let connection = Arc::new(Connection::new(server, judgement, address));
     connection.run(&context, stream).await;
 }
@@ -58,7 +57,8 @@ async fn shake_hands(
     stream: TcpStream,
     address: SocketAddr,
 ) -> Option<TlsStream<TcpStream>> {
-    let seat = server.handshakes.take(Holder::at(address.ip()));
+    let place = Holder::at(address.ip());
+    let seat = server.handshakes_with(place).take(place);
     let handshake = timeout(server.limits.handshake_timeout, server.tls.acceptor.accept(stream));
     tokio::select! {
         biased;
@@ -84,7 +84,7 @@ pub(super) struct Connection {
     pub(super) judgement: Judgement,
     /// As handlers see it.
     pub(super) caller: Caller,
-    /// Has no certificate of the cluster, or had one that was worth nothing when it connected.
+    /// Was no member when it connected: it had no certificate of the cluster, one that was worth nothing, or a key that is not known.
     pub(super) is_stranger: bool,
     pub(super) ending: Ending,
     seat: Seat,
@@ -104,7 +104,10 @@ impl Connection {
             Judgement::Believed { peer, .. } => peer.clone(),
             Judgement::NotBelieved(_) => Peer::Anonymous,
         };
-        let is_stranger = !peer.is_authenticated() || stands(&judgement, &server.trust()).is_err();
+        let is_stranger = server.acquaintance.is_member(&judgement).is_err();
+        if !is_stranger {
+            server.familiar.note(Holder::at(address.ip()));
+        }
         let seat = match peer.public_key() {
             Some(key) if !is_stranger => server.members.take(Holder::Key(key)),
             Some(_) | None => server.strangers.take(Holder::at(address.ip())),
@@ -124,8 +127,8 @@ impl Connection {
     async fn run(self: Arc<Self>, context: &Context, stream: TlsStream<TcpStream>) {
         let limits = self.server.limits;
         let max_streams = if self.is_stranger { limits.streams_of_stranger } else { limits.streams_of_member };
-        let mut trust = self.server.trust.clone();
-        let mut trust_changes = true;
+        let mut acquaintance = self.server.acquaintance.clone();
+        let mut members_change = true;
         let mut end: Option<Instant> = None;
         let service = {
             let connection = Arc::clone(&self);
@@ -149,10 +152,10 @@ impl Connection {
                     driver.refuse_more_calls();
                     end = Some(Instant::now() + STOP_GRACE + FLUSH_GRACE);
                 }
-                changed = trust.changed(), if !ends && trust_changes => {
+                changed = acquaintance.changed(), if !ends && members_change => {
                     // Without a sender nothing changes any more.
-                    trust_changes = changed.is_ok();
-                    let judged = stands(&self.judgement, &self.server.trust());
+                    members_change = changed;
+                    let judged = acquaintance.is_member(&self.judgement);
                     if let Err(status) = judged && !self.is_stranger {
                         tracing::info!(
                             server = self.server.name,

@@ -1,5 +1,6 @@
 //! One listener: accepting connections, and stopping in order.
 
+mod acquaintance;
 mod audit;
 mod body;
 mod bucket;
@@ -7,6 +8,7 @@ mod call;
 mod connection;
 mod contained;
 mod driver;
+mod familiar;
 mod framing;
 mod pages;
 mod room;
@@ -24,13 +26,16 @@ use tokio::time::{sleep, timeout};
 use tonic::service::Routes;
 
 pub use audit::AUDIT_TARGET;
+pub use bucket::{Bucket, Rate};
 
-use crate::tls::ServerTls;
-use crate::{Caller, Limits, ServerIdentity, Trust};
+use crate::tls::{Credential, ServerTls};
+use crate::{Caller, KeyIdentity, KnownKeys, Limits, ServerIdentity, Trust};
+use acquaintance::Acquaintance;
 use audit::AuditLog;
-use bucket::{Buckets, Rate};
+use bucket::Buckets;
+use familiar::Familiar;
 use pages::Pages;
-use room::RoomLimits;
+use room::{Holder, RoomLimits};
 use seat::Seats;
 
 /// How long calls that are under way may go on when the server stops. Long enough for a transaction that is being written, and short
@@ -60,6 +65,19 @@ pub struct ServerSettings {
     pub limits: Limits,
 }
 
+/// What a server is and knows that knows its callers by their keys.
+#[derive(Clone, Debug)]
+pub struct KeyServerSettings {
+    /// Names the server in the log, for example `unlock`.
+    pub name: &'static str,
+    /// The key by which its clients know it.
+    pub identity: KeyIdentity,
+    /// Whom it knows. Open connections of members are closed when their key is no longer among them.
+    pub known: watch::Receiver<Arc<KnownKeys>>,
+    /// What it allows.
+    pub limits: Limits,
+}
+
 /// Opens a listener: its address can be used again at once after a stop, and many connections may wait to be accepted.
 ///
 /// # Errors
@@ -84,7 +102,25 @@ pub async fn serve(
     settings: ServerSettings,
     routes: Routes,
 ) -> RunnableResult {
-    accept(context, listener, Server::new(settings, Served::Calls(routes.prepare()))).await
+    accept(context, listener, Server::of_cluster(settings, Served::Calls(routes.prepare()))).await
+}
+
+/// Like [`serve`], for callers that are known by the key that they prove to hold, and by no certificate of a cluster. Each is a
+/// [`Peer::Ephemeral`](crate::Peer::Ephemeral), a stranger or not; a call that needs a permission is refused.
+///
+/// # Errors
+///
+/// As [`serve`].
+pub async fn serve_by_key(
+    context: Context,
+    listener: TcpListener,
+    settings: KeyServerSettings,
+    routes: Routes,
+) -> RunnableResult {
+    let KeyServerSettings { name, identity, known, limits } = settings;
+    let server =
+        Server::new(name, identity.credential(), Acquaintance::Keys { known }, limits, Served::Calls(routes.prepare()));
+    accept(context, listener, server).await
 }
 
 /// Serves pages to those who speak HTTP and not gRPC, as monitoring does: like [`serve`], over HTTP/2 or HTTP/1.1, to every node and user of the
@@ -104,7 +140,7 @@ where
     R: Future<Output = http::Response<String>> + Send + 'static,
 {
     let pages: Arc<Pages> = Arc::new(move |caller, request| Box::pin(pages(caller, request)));
-    accept(context, listener, Server::new(settings, Served::Pages(pages))).await
+    accept(context, listener, Server::of_cluster(settings, Served::Pages(pages))).await
 }
 
 async fn accept(context: Context, listener: TcpListener, server: Server) -> RunnableResult {
@@ -160,10 +196,14 @@ enum Served {
 struct Server {
     name: &'static str,
     tls: ServerTls,
-    trust: watch::Receiver<Arc<Trust>>,
+    acquaintance: Acquaintance,
     limits: Limits,
     served: Served,
+    /// Of those who come from anywhere.
     handshakes: Arc<Seats>,
+    /// Of those who come from a familiar place.
+    handshakes_kept: Arc<Seats>,
+    familiar: Familiar,
     strangers: Arc<Seats>,
     members: Arc<Seats>,
     buckets: Buckets,
@@ -171,16 +211,30 @@ struct Server {
 }
 
 impl Server {
-    fn new(settings: ServerSettings, served: Served) -> Self {
+    fn of_cluster(settings: ServerSettings, served: Served) -> Self {
         let ServerSettings { name, identity, trust, limits } = settings;
+        let acquaintance = Acquaintance::Cluster { authority: Arc::clone(identity.shared_authority()), trust };
+        Self::new(name, identity.credential(), acquaintance, limits, served)
+    }
+
+    fn new(
+        name: &'static str,
+        credential: &Credential,
+        acquaintance: Acquaintance,
+        limits: Limits,
+        served: Served,
+    ) -> Self {
         let seats = |all, each| Seats::new(RoomLimits { all, each });
+        let handshakes_of_anybody = limits.handshakes.saturating_sub(limits.handshakes_kept);
         Self {
             name,
-            tls: ServerTls::new(&identity, matches!(served, Served::Pages(_))),
-            trust,
+            tls: ServerTls::new(credential, matches!(served, Served::Pages(_))),
+            acquaintance,
             limits,
             served,
-            handshakes: seats(limits.handshakes, limits.handshakes_per_address),
+            handshakes: seats(handshakes_of_anybody, limits.handshakes_per_address),
+            handshakes_kept: seats(limits.handshakes_kept, limits.handshakes_per_address),
+            familiar: Familiar::default(),
             strangers: seats(limits.strangers, limits.strangers_per_address),
             members: seats(limits.members, limits.members_per_key),
             buckets: Buckets::new(Rate { per_second: limits.calls_per_second, at_once: limits.calls_at_once }),
@@ -189,6 +243,15 @@ impl Server {
     }
 
     fn trust(&self) -> Arc<Trust> {
-        Arc::clone(&self.trust.borrow())
+        self.acquaintance.trust()
+    }
+
+    /// The seats for handshakes with those who come from this place.
+    fn handshakes_with(&self, place: Holder) -> &Arc<Seats> {
+        if self.familiar.contains(place) || self.acquaintance.is_told_of(place) {
+            &self.handshakes_kept
+        } else {
+            &self.handshakes
+        }
     }
 }

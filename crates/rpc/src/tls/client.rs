@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use polis_identity::{AuthorityCertificate, Certificate, NodeIdentity, verify_node_in_cluster};
+use polis_identity::{AuthorityCertificate, Certificate, NodeIdentity, PublicKey, verify_node_in_cluster};
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -35,8 +35,8 @@ impl ClientTls {
     }
 }
 
-/// The rule: exactly one certificate, of a node of the pinned cluster, and of the one node if one is named. Names and dates do not
-/// matter.
+/// The rule: exactly one certificate, of a node of the pinned cluster, and of the one node if one is named; or of the pinned key,
+/// and then nothing else in it matters. Names and dates never do.
 fn verify(
     expected: &ExpectedServer,
     certificate: &CertificateDer<'_>,
@@ -45,9 +45,12 @@ fn verify(
     if !others.is_empty() {
         return Err(ServerRefusal::Certificates { found: 1 + others.len() });
     }
-    let certificate = Certificate::from_der(certificate.to_vec())
-        .map_err(|source| ServerRefusal::NoCertificate { source: Arc::new(source) })?;
+    let certificate = read(certificate)?;
     match expected {
+        ExpectedServer::Key(expected) => {
+            let found = certificate.public_key().ok_or(ServerRefusal::NoKey)?;
+            if found == *expected { Ok(()) } else { Err(ServerRefusal::OtherKey { expected: *expected, found }) }
+        }
         ExpectedServer::Anybody => Ok(()),
         ExpectedServer::Cluster(authority) => node(&certificate, authority).map(|_| ()),
         ExpectedServer::Node(authority, expected) => {
@@ -55,6 +58,19 @@ fn verify(
             if found == *expected { Ok(()) } else { Err(ServerRefusal::OtherNode { expected: *expected, found }) }
         }
     }
+}
+
+/// The key of a server whose certificate was verified.
+pub(crate) fn shown_key(shown: Option<&[CertificateDer<'_>]>) -> Result<PublicKey, ServerRefusal> {
+    let Some([certificate]) = shown else {
+        return Err(ServerRefusal::Certificates { found: shown.map_or(0, <[_]>::len) });
+    };
+    read(certificate)?.public_key().ok_or(ServerRefusal::NoKey)
+}
+
+fn read(certificate: &CertificateDer<'_>) -> Result<Certificate, ServerRefusal> {
+    Certificate::from_der(certificate.to_vec())
+        .map_err(|source| ServerRefusal::NoCertificate { source: Arc::new(source) })
 }
 
 fn node(certificate: &Certificate, authority: &AuthorityCertificate) -> Result<NodeIdentity, ServerRefusal> {

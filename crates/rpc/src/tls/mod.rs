@@ -19,9 +19,9 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::{CertificateError, DigitallySignedStruct, Error, PeerMisbehaved, SignatureScheme};
 
-pub(crate) use client::ClientTls;
+pub(crate) use client::{ClientTls, shown_key};
 pub(crate) use credential::Credential;
-pub(crate) use server::{Judgement, ServerTls};
+pub(crate) use server::{Judgement, ServerTls, judge, judge_key};
 
 /// The application protocol of gRPC: HTTP/2.
 const PROTOCOL: &[u8] = b"h2";

@@ -18,24 +18,23 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme};
 use tokio_rustls::TlsAcceptor;
 
-use super::{NoClock, OLD_PROTOCOL, PROTOCOL, provider, read_key, refuse_tls12, verify_possession};
-use crate::{Peer, ServerIdentity};
+use super::{Credential, NoClock, OLD_PROTOCOL, PROTOCOL, provider, read_key, refuse_tls12, verify_possession};
+use crate::Peer;
 
 /// What a server needs for its handshakes.
 #[derive(Clone)]
 pub(crate) struct ServerTls {
     pub(crate) acceptor: TlsAcceptor,
-    authority: Arc<AuthorityCertificate>,
 }
 
 impl ServerTls {
     /// For gRPC only, or also for those who read pages over HTTP/1.1.
-    pub(crate) fn new(identity: &ServerIdentity, pages: bool) -> Self {
+    pub(crate) fn new(credential: &Credential, pages: bool) -> Self {
         let mut config = ServerConfig::builder_with_details(provider(), Arc::new(NoClock))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .expect("ring has cipher suites for TLS 1.3")
             .with_client_cert_verifier(Arc::new(AskForCertificate))
-            .with_cert_resolver(identity.credential().resolver());
+            .with_cert_resolver(credential.resolver());
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         config.max_early_data_size = 0;
@@ -43,17 +42,12 @@ impl ServerTls {
         if pages {
             config.alpn_protocols.push(OLD_PROTOCOL.to_vec());
         }
-        Self { acceptor: TlsAcceptor::from(Arc::new(config)), authority: Arc::clone(identity.shared_authority()) }
+        Self { acceptor: TlsAcceptor::from(Arc::new(config)) }
     }
 
     /// Whether the other end speaks HTTP/1.1, as one does that names no protocol at all.
     pub(crate) fn is_old(protocol: Option<&[u8]>) -> bool {
         protocol != Some(PROTOCOL)
-    }
-
-    /// Who is at the other end, once the handshake is over.
-    pub(crate) fn judge(&self, shown: Option<&[CertificateDer<'_>]>) -> Judgement {
-        judge(shown, &self.authority)
     }
 }
 
@@ -69,6 +63,21 @@ pub(crate) enum Judgement {
     },
     /// For people: what is wrong with the certificate.
     NotBelieved(String),
+}
+
+/// Judges what was shown to a server that knows its callers by their keys: whatever else the certificate says, who showed it holds
+/// its key.
+pub(crate) fn judge_key(shown: Option<&[CertificateDer<'_>]>) -> Judgement {
+    match shown {
+        None | Some([]) => Judgement::Believed { peer: Peer::Anonymous, serial_number: None },
+        Some([certificate]) => match read_key(certificate) {
+            Ok(key) => Judgement::Believed { peer: Peer::Ephemeral(key), serial_number: None },
+            Err(error) => Judgement::NotBelieved(error.to_string()),
+        },
+        Some(chain) => {
+            Judgement::NotBelieved(format!("{} certificates were shown, and exactly one is wanted", chain.len()))
+        }
+    }
 }
 
 /// Judges what was shown. Nobody who shows a certificate that is not believed is treated as if they had shown none: they would

@@ -6,6 +6,7 @@ mod credentials;
 mod fake;
 mod forged;
 mod handshakes;
+mod keys;
 mod leader;
 mod limits;
 mod pages;

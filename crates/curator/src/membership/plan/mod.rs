@@ -5,15 +5,25 @@
 //! "Membership change": an intent with a signed list of the members before and after together, the call, a list of the members
 //! after. A learner comes first, so that a joiner that never starts costs nobody anything.
 //!
+//! Where members split the keys of their data, the call waits until they have split them so that every quorum before and after
+//! it opens (`splits`). Only those are waited for that answer, and not for ever: whoever does not split in time is passed over, as
+//! long as a quorum of those that then vote has. Without that, an addition is given up, and a removal is withdrawn. The member that
+//! goes is never waited for.
+//!
 //! Membership of etcd is the truth (metropolis.md G.6): when nothing is under way, records that say something else are
 //! corrected, one thing at a time.
+
+mod splitting;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use polis_identity::NodeId;
+use polis_unlock::Epoch;
 
+use self::splitting::splitting;
 use super::margin::{MAX_MEMBERS, Operation};
+use super::splits::{Keeping, Unfinished};
 
 /// How long the leader has patience with a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +32,8 @@ pub struct Budgets {
     pub start: Duration,
     /// How long a learner may make no progress while it catches up.
     pub catch_up: Duration,
+    /// How long it may take until one more member has split its key.
+    pub split: Duration,
     /// How long a removal may be refused for want of a quorum before it is withdrawn.
     pub refused: Duration,
     /// How long a node rests after an attempt with it was given up, so that others have their turn and a node that fails each
@@ -37,6 +49,9 @@ impl Default for Budgets {
             start: Duration::from_secs(60),
             // A database at its quota comes as one snapshot, which takes this long over 60 Mbit/s.
             catch_up: Duration::from_secs(300),
+            // Two rewrites of a small file and a few round trips; after this long something is wrong with that member, and others
+            // wait.
+            split: Duration::from_secs(30),
             // A member that restarts is back by then.
             refused: Duration::from_secs(10),
             rest: Duration::from_secs(60),
@@ -60,6 +75,18 @@ pub(crate) struct World {
     pub(crate) queue: Vec<Waiter>,
     /// The nodes in the signed list of members.
     pub(crate) listed: BTreeSet<NodeId>,
+    /// The epoch of that list; absent in a cluster that has none yet.
+    pub(crate) epoch: Option<Epoch>,
+    /// The list says something of these nodes that is not so any more.
+    pub(crate) is_list_stale: bool,
+    /// How the nodes of members, and of a joiner, keep their keys; who is not here needs nobody.
+    pub(crate) keys: BTreeMap<NodeId, Keeping>,
+    /// The newest list that each of these nodes has made durable.
+    pub(crate) holds: BTreeMap<NodeId, Epoch>,
+    /// Nodes whose members answer. Asked for only when it decides.
+    pub(crate) reachable: BTreeSet<NodeId>,
+    /// Removals that are not finished.
+    pub(crate) unfinished: Vec<Unfinished>,
     /// The leader's member has the timing for a network.
     pub(crate) network_timing: bool,
     /// How the intent's change goes, as far as this leader has watched it.
@@ -113,6 +140,8 @@ pub(crate) struct Attempt {
     pub(crate) stalled_for: Duration,
     /// For how long the removal has been refused.
     pub(crate) refused_for: Duration,
+    /// For how long no further member has split its key.
+    pub(crate) unsplit_for: Duration,
 }
 
 /// What to do next.
@@ -168,10 +197,12 @@ pub(crate) enum Step {
     TakeRole(NodeId),
     /// One transaction: the signed list is made to say who the members are.
     Relist,
+    /// One transaction: the removal of this node is finished.
+    Finish(NodeId),
 }
 
 /// What is waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Waiting {
     /// The leader is not both a node and a member with a vote: so its own state is doubtful, and nothing is done.
     LeaderDoubtful,
@@ -179,6 +210,15 @@ pub(crate) enum Waiting {
     Full,
     /// No node in the queue is up and healthy.
     NobodyReady,
+    /// Members are to split their keys, so that all quorums before and after the change open.
+    Splitting {
+        /// Those that can be asked and have not done it yet.
+        nodes: BTreeSet<NodeId>,
+        /// Members after the change that need not, or have.
+        ready: usize,
+        /// How many of them there must be.
+        needed: usize,
+    },
 }
 
 /// Why a joiner was given up.
@@ -188,6 +228,8 @@ pub(crate) enum GaveUp {
     NotStarted,
     /// It does not catch up.
     NoProgress,
+    /// It has not split its key, or too few others have.
+    NotSplit,
     /// Its node was deleted, or is not up any more.
     NodeGone,
 }
@@ -204,6 +246,11 @@ impl GaveUp {
             Self::NoProgress => format!(
                 "its consensus member made no progress for {:?} while it caught up; look at its network and disk",
                 budgets.catch_up
+            ),
+            Self::NotSplit => format!(
+                "the members have not split the keys of their data so that a cluster with it comes back after a power failure, \
+                 within {:?}; look at the conditions of the members and of this node (polis node status)",
+                budgets.split
             ),
             Self::NodeGone => "the node was deleted, or is not up any more".into(),
         }
@@ -245,7 +292,7 @@ pub(crate) fn plan(world: &World) -> Step {
             continue_removal(world, leader, node)
         }
         (Some(leader), None) if leads_as_member(leader) => {
-            repair(world).or_else(|| from_queue(world)).unwrap_or(Step::Idle)
+            repair(world).or_else(|| finish(world)).or_else(|| from_queue(world)).unwrap_or(Step::Idle)
         }
         (Some(_) | None, _) => Step::Wait(Waiting::LeaderDoubtful),
     }
@@ -273,6 +320,10 @@ fn continue_addition(world: &World, node: NodeId) -> Step {
     if !world.nodes[&node].has_role {
         return Step::GrantRole(node);
     }
+    // Before its patience with the joiner: while others split their keys, nothing is expected of it.
+    if let Some(step) = splitting(world, Operation::Add(node)) {
+        return step;
+    }
     let attempt = world.attempt;
     if !attempt.has_started && attempt.stalled_for >= world.budgets.start {
         return Step::GiveUp { node, reason: GaveUp::NotStarted };
@@ -280,7 +331,6 @@ fn continue_addition(world: &World, node: NodeId) -> Step {
     if attempt.stalled_for >= world.budgets.catch_up {
         return Step::GiveUp { node, reason: GaveUp::NoProgress };
     }
-    // Nobody splits keys yet: members of an encrypted cluster of three or more get theirs from the others while those run.
     Step::Promote(node)
 }
 
@@ -288,8 +338,13 @@ fn continue_removal(world: &World, leader: NodeId, node: NodeId) -> Step {
     match world.member(node) {
         None => Step::Complete(Operation::Remove(node)),
         Some(_) if world.attempt.refused_for >= world.budgets.refused => Step::Withdraw(node),
-        Some(_) if node == leader => Step::HandOver,
-        Some(_) => Step::Remove(node),
+        // What has no vote takes none from a quorum.
+        Some(member) if member.is_learner => Step::Remove(node),
+        Some(_) => splitting(world, Operation::Remove(node)).unwrap_or(if node == leader {
+            Step::HandOver
+        } else {
+            Step::Remove(node)
+        }),
     }
 }
 
@@ -319,7 +374,14 @@ fn repair(world: &World) -> Option<Step> {
     if let Some((node, _)) = world.nodes.iter().find(|(node, facts)| facts.has_role && !voters.contains(node)) {
         return Some(Step::TakeRole(*node));
     }
-    (world.listed != voters).then_some(Step::Relist)
+    (world.listed != voters || world.is_list_stale).then_some(Step::Relist)
+}
+
+/// The first removal of which enough members have heard.
+fn finish(world: &World) -> Option<Step> {
+    let voters = world.voters();
+    let over = world.unfinished.iter().find(|removal| removal.is_over(&voters, &world.holds))?;
+    Some(Step::Finish(over.node))
 }
 
 /// The first of the queue who can join.
@@ -345,5 +407,7 @@ fn from_queue(world: &World) -> Option<Step> {
     })
 }
 
+#[cfg(test)]
+mod splitting_tests;
 #[cfg(test)]
 mod tests;

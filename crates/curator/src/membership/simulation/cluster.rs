@@ -4,11 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use polis_identity::NodeId;
+use polis_unlock::{Standing, quorum};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
 use super::super::margin::{self, MAX_MEMBERS, Operation};
-use super::super::plan::{Attempt, Budgets, Intent, MemberFacts, NodeFacts, Step, Waiter, World, plan};
+use super::super::plan::{Attempt, Budgets, Intent, MemberFacts, NodeFacts, Step, Waiter, Waiting, World, plan};
+use super::super::splits::members_needed;
+use super::keys::Keys;
 use super::node;
 
 /// Nodes that a cluster has at most; one more than can be members.
@@ -35,8 +38,13 @@ pub(crate) struct Cluster {
     records: BTreeMap<NodeId, NodeFacts>,
     intent: Option<Intent>,
     queue: Vec<NodeId>,
-    listed: BTreeSet<NodeId>,
-    epoch: u64,
+    keys: Keys,
+    /// A member's node was deleted past everything, and not all have split their keys since it was removed.
+    is_disturbed: bool,
+    /// The last step was to wait for splits.
+    waits_for_splits: bool,
+    /// How many removals of members that needed shares were finished while somebody had not heard of it yet, and at all.
+    pub(crate) finished: [usize; 2],
     /// Nodes that run and are reached.
     alive: BTreeSet<NodeId>,
     /// Nodes whose etcd never starts.
@@ -55,8 +63,11 @@ impl Cluster {
         let up = NodeFacts { is_up: true, ..NodeFacts::default() };
         let mut records: BTreeMap<NodeId, NodeFacts> = (0..NODES).map(|index| (node(index), up)).collect();
         records.get_mut(&node(0)).unwrap().has_role = true;
+        let mut random = StdRng::seed_from_u64(seed);
+        let all: BTreeSet<NodeId> = records.keys().copied().collect();
+        let plain = all.iter().filter(|_| random.random_range(0..6) == 0).copied().collect();
         Self {
-            random: StdRng::seed_from_u64(seed),
+            random,
             events: vec![format!("seed {seed}")],
             members: vec![EtcdMember { id: 1, node: node(0), is_learner: false }],
             next_id: 2,
@@ -64,8 +75,10 @@ impl Cluster {
             records,
             intent: None,
             queue: Vec::new(),
-            listed: BTreeSet::from([node(0)]),
-            epoch: 1,
+            keys: Keys::new(node(0), &all, &plain),
+            is_disturbed: false,
+            waits_for_splits: false,
+            finished: [0; 2],
             broken: BTreeSet::new(),
             leader: Some(node(0)),
             network_timing: false,
@@ -82,10 +95,18 @@ impl Cluster {
         margin::Margin::of(&self.voters(), &self.alive).spare() >= 0
     }
 
+    /// So many nodes more become members, without anything in the way.
+    pub(crate) fn grow_by(&mut self, count: usize) {
+        for index in 1..=count {
+            self.want(node(index));
+        }
+        self.check_settled();
+    }
+
     /// One thing, by chance: mostly a step of the leader.
     pub(crate) fn something_happens(&mut self) {
         let any = node(self.random.random_range(0..NODES));
-        match self.random.random_range(0..100) {
+        match self.random.random_range(0..150) {
             0..=9 => self.want(any),
             10..=14 => self.want_no_more(any),
             15..=19 => {
@@ -117,12 +138,39 @@ impl Cluster {
                 let pause = Duration::from_secs(self.random.random_range(1..400));
                 self.attempt.stalled_for += pause;
                 self.attempt.refused_for += pause;
+                if self.attempt.unsplit_for > Duration::ZERO {
+                    self.attempt.unsplit_for += pause;
+                }
+            }
+            51..=65 => self.some_follow(Keys::hear),
+            66..=80 => self.some_follow(Keys::split),
+            81..=95 => self.some_follow(Keys::tell),
+            96..=98 => {
+                self.event(format!("{any} splits nothing any more"));
+                self.keys.lazy.insert(any);
+            }
+            99..=105 => {
+                self.keys.lazy.remove(&any);
             }
             _ => {
                 self.step();
             }
         }
         self.check_invariants();
+    }
+
+    /// Half of the nodes go one step on after the list.
+    fn some_follow(&mut self, step: fn(&mut Keys, NodeId) -> bool) {
+        for index in 0..NODES {
+            if self.hears(node(index)) && self.random.random_bool(0.5) {
+                step(&mut self.keys, node(index));
+            }
+        }
+    }
+
+    /// Whether a node is told by the leader, and tells it.
+    fn hears(&self, node: NodeId) -> bool {
+        self.has_quorum() && self.alive.contains(&node) && self.records.contains_key(&node)
     }
 
     /// An operator asks for the role; refused where the service refuses.
@@ -160,6 +208,7 @@ impl Cluster {
             self.event(format!("{node} is deleted"));
             self.records.remove(&node);
             self.wanted.remove(&node);
+            self.is_disturbed |= self.voters().contains(&node);
         }
     }
 
@@ -204,7 +253,13 @@ impl Cluster {
             nodes: self.records.clone(),
             intent: self.intent,
             queue: self.queue.iter().map(waiter).collect(),
-            listed: self.listed.clone(),
+            listed: self.keys.list.keys().copied().collect(),
+            epoch: Some(self.keys.epoch),
+            is_list_stale: false,
+            keys: self.keys.told.clone(),
+            holds: self.keys.holds.clone(),
+            reachable: self.alive.clone(),
+            unfinished: self.keys.unfinished.clone(),
             network_timing: self.network_timing,
             attempt: self.attempt,
             budgets: Budgets::default(),
@@ -218,13 +273,19 @@ impl Cluster {
             return false;
         }
         let step = plan(&self.world());
+        self.waits_for_splits = matches!(step, Step::Wait(Waiting::Splitting { .. }));
         self.event(format!("step {step:?}"));
         self.perform(&step)
     }
 
     fn perform(&mut self, step: &Step) -> bool {
         match step {
-            Step::Idle | Step::Wait(_) => return false,
+            Step::Wait(Waiting::Splitting { .. }) => {
+                // Time passes where the test says so.
+                self.attempt.unsplit_for = self.attempt.unsplit_for.max(Duration::from_millis(1));
+                return false;
+            }
+            Step::Idle | Step::Wait(Waiting::LeaderDoubtful | Waiting::Full | Waiting::NobodyReady) => return false,
             Step::UseNetworkTiming { .. } => self.network_timing = true,
             Step::Begin(operation) => {
                 assert_eq!(self.intent, None, "one change at a time: {:#?}", self.events);
@@ -259,6 +320,7 @@ impl Cluster {
             }
             Step::Remove(node) => return self.remove(*node),
             Step::Withdraw(node) => {
+                self.attempt = Attempt::default();
                 self.intent = None;
                 self.list();
                 // Whoever asked was told that it was not done.
@@ -275,34 +337,57 @@ impl Cluster {
                         }
                     }
                 }
+                self.attempt = Attempt::default();
                 self.intent = None;
                 self.list();
             }
             Step::Dequeue(node) => self.queue.retain(|waiting| waiting != node),
             Step::RemoveStranger { id, .. } => {
                 let Some(member) = self.members.iter().find(|member| member.id == *id).cloned() else { return false };
+                // Nobody has been asked to split anything for this.
+                self.is_disturbed |= !member.is_learner;
                 return self.remove(member.node);
             }
             Step::Relist => self.list(),
+            Step::Finish(node) => {
+                let lacking = self.keys.lacking(*node, &self.voters());
+                self.finished[0] += usize::from(lacking > 0);
+                self.finished[1] += 1;
+                assert!(
+                    !self.keys.could_be_helped(*node, &self.voters()),
+                    "{node}: {:#?} {:#?}",
+                    self.keys,
+                    self.events
+                );
+                self.keys.unfinished.retain(|known| known.node != *node);
+            }
         }
         true
     }
 
     fn begin(&mut self, operation: Operation) {
         self.intent = Some(Intent { operation });
-        let mut both = self.voters();
-        if let Operation::Add(node) = operation {
-            both.insert(node);
+        let mut list = self.settled_list();
+        match operation {
+            Operation::Add(node) => {
+                list.insert(node, Standing::Joins);
+            }
+            Operation::Remove(node) => {
+                list.entry(node).and_modify(|standing| *standing = Standing::Leaves);
+            }
         }
-        self.listed = both;
-        self.epoch += 1;
+        self.keys.publish(list);
         self.attempt = Attempt::default();
     }
 
     /// A signed list of the members as they are: those that are nodes.
     fn list(&mut self) {
-        self.listed = self.voters().into_iter().filter(|node| self.records.contains_key(node)).collect();
-        self.epoch += 1;
+        self.keys.publish(self.settled_list());
+    }
+
+    fn settled_list(&self) -> BTreeMap<NodeId, Standing> {
+        let nodes = self.voters().into_iter().filter(|node| self.records.contains_key(node));
+        nodes.map(|node| (node, Standing::Stays)).collect()
     }
 
     fn promote(&mut self, node: NodeId) -> bool {
@@ -320,17 +405,21 @@ impl Cluster {
             member.is_learner &= member.node != node;
         }
         assert!(self.has_quorum(), "a promotion cost the quorum: {:#?}", self.events);
+        self.check_keys();
         true
     }
 
     fn remove(&mut self, node: NodeId) -> bool {
-        if self.voters().contains(&node) && margin::judge(&self.voters(), &self.alive, Operation::Remove(node)).is_err()
-        {
+        let has_vote = self.voters().contains(&node);
+        if has_vote && margin::judge(&self.voters(), &self.alive, Operation::Remove(node)).is_err() {
             self.attempt.refused_for += Duration::from_secs(5);
             return true;
         }
         self.members.retain(|member| member.node != node);
         assert!(self.has_quorum(), "a removal cost the quorum: {:#?}", self.events);
+        if has_vote {
+            self.check_keys();
+        }
         true
     }
 
@@ -339,12 +428,24 @@ impl Cluster {
         self.event("faults stop".into());
         self.alive = (0..NODES).map(node).collect();
         self.broken.clear();
+        self.keys.lazy.clear();
     }
 
     /// The leader acts until there is nothing to do, and then all is as it was wanted.
     pub(crate) fn check_settled(&mut self) {
         let mut steps = 0;
-        while self.step() {
+        loop {
+            let has_acted = self.step();
+            let all = self.alive.clone();
+            let have_followed = all.into_iter().filter(|node| self.hears(*node) && self.keys.follow(*node)).count();
+            if !has_acted && have_followed == 0 {
+                if !self.waits_for_splits {
+                    break;
+                }
+                self.attempt.unsplit_for += Duration::from_secs(10);
+                let is_over = self.attempt.unsplit_for < Duration::from_secs(100);
+                assert!(is_over, "it waits for splits for ever: {:#?}", self.events);
+            }
             steps += 1;
             assert!(steps < STEPS_TO_SETTLE, "it does not settle: {:#?}", self.events);
             self.check_invariants();
@@ -353,7 +454,10 @@ impl Cluster {
         let roles: BTreeSet<NodeId> =
             self.records.iter().filter(|(_, facts)| facts.has_role).map(|(node, _)| *node).collect();
         assert_eq!(self.intent, None, "{:#?}", self.events);
-        assert_eq!(self.listed, voters, "{:#?}", self.events);
+        let settled = voters.iter().map(|node| (*node, Standing::Stays)).collect();
+        assert_eq!(self.keys.list, settled, "{:#?}", self.events);
+        assert_eq!(members_needed(&voters, &self.keys.told), Some(quorum(voters.len())), "{:#?}", self.events);
+        assert_eq!(self.keys.unfinished, [], "{:#?}", self.events);
         assert_eq!(roles, voters, "{:#?}", self.events);
         assert!(self.members.iter().all(|member| !member.is_learner), "{:#?}", self.events);
         let missing: BTreeSet<NodeId> = self.wanted.difference(&voters).copied().collect();
@@ -366,6 +470,25 @@ impl Cluster {
         let voters = self.voters();
         assert!(!voters.is_empty() && voters.len() <= MAX_MEMBERS, "{:#?}", self.events);
         assert!(self.members.iter().filter(|member| member.is_learner).count() <= 1, "{:#?}", self.events);
+        let is_nobody_lost = self.is_disturbed || self.keys.all_come_back(&voters);
+        assert!(is_nobody_lost, "not even all members come back: {:#?} {:#?}", self.keys, self.events);
+    }
+
+    /// Right after the voters have changed: a quorum of those that are left opens with every quorum, and so do all that could be
+    /// asked, unless patience was at its end.
+    fn check_keys(&mut self) {
+        let voters = self.voters();
+        let open = |node: &&NodeId| self.keys.opens_with_every_quorum(**node, &voters);
+        if self.is_disturbed {
+            self.is_disturbed = !voters.iter().all(|node| self.records.contains_key(node) && open(&node));
+            return;
+        }
+        let opening = voters.iter().filter(open).count();
+        assert!(opening >= quorum(voters.len()), "{:#?} {:#?}", self.keys, self.events);
+        if self.attempt.unsplit_for < Budgets::default().split {
+            let stuck: Vec<_> = voters.intersection(&self.alive).filter(|node| !open(node)).collect();
+            assert!(stuck.is_empty(), "{stuck:?} was not waited for: {:#?} {:#?}", self.keys, self.events);
+        }
     }
 
     fn event(&mut self, event: String) {

@@ -1,6 +1,7 @@
 //! What the tests of membership decisions are held against: a small raft, and a small cluster around it.
 
 pub(crate) mod cluster;
+pub(crate) mod keys;
 pub(crate) mod raft;
 
 use polis_identity::{NodeId, NodeKey, PublicKey};

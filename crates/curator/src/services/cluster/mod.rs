@@ -7,14 +7,15 @@ use std::sync::Arc;
 use polis_identity::StatementKind;
 use polis_proto::cluster::cluster_server::Cluster;
 use polis_proto::cluster::{
-    GetStatusRequest, GetStatusResponse, RotateOwnerRequest, RotateOwnerResponse, RotateRegisterTicketRequest,
-    RotateRegisterTicketResponse,
+    ConfirmTwoRequest, ConfirmTwoResponse, GetRecoveryBlobRequest, GetRecoveryBlobResponse, GetStatusRequest,
+    GetStatusResponse, RotateOwnerRequest, RotateOwnerResponse, RotateRegisterTicketRequest,
+    RotateRegisterTicketResponse, SetRecoveryKeyRequest, SetRecoveryKeyResponse,
 };
 use polis_rpc::Caller;
 use tonic::{Request, Response, Status};
 
-use super::core::{Core, parse_key};
-use super::{owner, ticket};
+use super::core::{Core, parse_id, parse_key};
+use super::{owner, recovery, ticket};
 
 /// What the new owner's key signs, to show that it is at hand (`polis/cluster/v1/cluster.proto`): the cluster's id as text.
 const ROTATION: StatementKind = StatementKind::new("polis owner rotation v1");
@@ -53,5 +54,31 @@ impl Cluster for ClusterService {
         let certificate = owner::rotate(&leader, &key).await?;
         tracing::warn!("the cluster has a new owner, {key}; asked for by {caller}");
         Ok(Response::new(RotateOwnerResponse { certificate: certificate.der().to_vec() }))
+    }
+
+    async fn confirm_two(&self, request: Request<ConfirmTwoRequest>) -> Result<Response<ConfirmTwoResponse>, Status> {
+        let leader = self.0.leader()?;
+        let caller = Caller::of(&request).to_string();
+        let ConfirmTwoRequest { withdraw } = request.into_inner();
+        recovery::confirm_two(&leader, &caller, withdraw).await?;
+        Ok(Response::new(ConfirmTwoResponse {}))
+    }
+
+    async fn set_recovery_key(
+        &self,
+        request: Request<SetRecoveryKeyRequest>,
+    ) -> Result<Response<SetRecoveryKeyResponse>, Status> {
+        let leader = self.0.leader()?;
+        let caller = Caller::of(&request).to_string();
+        let replaced = recovery::set_key(&leader, &caller, &request.into_inner().public_key).await?;
+        Ok(Response::new(SetRecoveryKeyResponse { replaced }))
+    }
+
+    async fn get_recovery_blob(
+        &self,
+        request: Request<GetRecoveryBlobRequest>,
+    ) -> Result<Response<GetRecoveryBlobResponse>, Status> {
+        let id = parse_id("node_id", &request.into_inner().node_id)?;
+        recovery::blob(&self.0.leader()?, &id).await.map(Response::new)
     }
 }

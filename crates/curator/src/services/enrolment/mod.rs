@@ -3,6 +3,7 @@
 
 pub(super) mod members;
 mod orders;
+mod replacement;
 mod report;
 mod tombstone;
 mod unlock_key;
@@ -13,14 +14,15 @@ use futures::stream::BoxStream;
 use polis_proto::enrolment::enrolment_server::Enrolment;
 use polis_proto::enrolment::{
     CheckUnlockKeyRequest, CheckUnlockKeyResponse, GetMembersRequest, GetMembersResponse, GetTombstoneRequest,
-    GetTombstoneResponse, Orders, ProposeOwnerRequest, ProposeOwnerResponse, ReportNodeRequest, ReportNodeResponse,
+    GetTombstoneResponse, Orders, ProposeOwnerRequest, ProposeOwnerResponse, ReplaceMemberRequest,
+    ReplaceMemberResponse, ReportNodeRequest, ReportNodeResponse, StoreRecoveryBlobRequest, StoreRecoveryBlobResponse,
     StoreUnlockKeyRequest, StoreUnlockKeyResponse, WatchOrdersRequest,
 };
 use polis_rpc::Caller;
 use tonic::{Request, Response, Status};
 
 use super::core::{Core, calling_node, parse_key};
-use super::owner;
+use super::{owner, recovery};
 
 pub use unlock_key::unlock_key_hash;
 
@@ -33,7 +35,7 @@ impl Enrolment for EnrolmentService {
 
     async fn report_node(&self, request: Request<ReportNodeRequest>) -> Result<Response<ReportNodeResponse>, Status> {
         let node = calling_node(&request)?;
-        report::report(&self.0.leader()?, &node.id, &request.into_inner()).await.map(Response::new)
+        report::report(&self.0, &self.0.leader()?, &node.id, &request.into_inner()).await.map(Response::new)
     }
 
     async fn get_members(&self, _: Request<GetMembersRequest>) -> Result<Response<GetMembersResponse>, Status> {
@@ -93,6 +95,22 @@ impl Enrolment for EnrolmentService {
     ) -> Result<Response<StoreUnlockKeyResponse>, Status> {
         let node = calling_node(&request)?;
         unlock_key::store(&self.0.leader()?, &node.id, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn store_recovery_blob(
+        &self,
+        request: Request<StoreRecoveryBlobRequest>,
+    ) -> Result<Response<StoreRecoveryBlobResponse>, Status> {
+        let node = calling_node(&request)?;
+        recovery::store_blob(&self.0.leader()?, &node.id, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn replace_member(
+        &self,
+        request: Request<ReplaceMemberRequest>,
+    ) -> Result<Response<ReplaceMemberResponse>, Status> {
+        let node = calling_node(&request)?;
+        replacement::replace(&self.0, &self.0.leader()?, &node.id, &request.into_inner()).await.map(Response::new)
     }
 
     async fn check_unlock_key(

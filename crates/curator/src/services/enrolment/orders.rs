@@ -7,6 +7,8 @@ use futures::stream::{self, BoxStream};
 use polis_identity::NodeId;
 use polis_proto::curator_state::DecommissionPhase;
 use polis_proto::enrolment::Orders;
+use polis_proto::enrolment::orders::Floor;
+use polis_unlock::Epoch;
 use tokio::sync::watch;
 use tonic::Status;
 
@@ -89,7 +91,14 @@ fn to_message(orders: &ClusterOrders, phase: DecommissionPhase) -> Orders {
         signed_list: orders.signed_list.clone(),
         decommission: phase.into(),
         members: orders.members.iter().cloned().map(to_wire).collect(),
+        floors: orders.floors.iter().map(floor).collect(),
+        recovery_public_key: orders.recovery_public_key.clone(),
+        two_confirmed: orders.two_confirmed,
     }
+}
+
+fn floor((node, epoch): &(NodeId, Epoch)) -> Floor {
+    Floor { node_id: node.to_string(), epoch: Some((*epoch).into()) }
 }
 
 /// Waits until something about the node itself has changed.

@@ -197,7 +197,9 @@ fn enqueue_refused(error: EnqueueError) -> Status {
         EnqueueError::NoSuchNode(_) => Status::not_found(message),
         // A leader that has only begun to lead has not heard of the node yet, and will within seconds: the caller asks again.
         EnqueueError::NotHealthy { health: Health::Unknown, .. } => Status::unavailable(message),
-        EnqueueError::NotUp { .. } | EnqueueError::NotHealthy { .. } => Status::failed_precondition(message),
+        EnqueueError::NotUp { .. } | EnqueueError::NotHealthy { .. } | EnqueueError::NoShareKey(_) => {
+            Status::failed_precondition(message)
+        }
         EnqueueError::Refused { source, .. } => margin_refused(message, &source),
         EnqueueError::BeingRemoved(_) | EnqueueError::Members(_) => Status::unavailable(message),
         EnqueueError::State(error) => error.into(),

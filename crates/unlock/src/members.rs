@@ -1,21 +1,16 @@
-//! What the cluster's authority signs for those who cannot ask the cluster: who its members are, and that a node was deleted.
+//! Who holds shares: the members of the cluster's consensus in one epoch, as the cluster's authority signs them.
 //!
-//! Anybody who knows the certificate of the cluster's authority can check them, without a connection to the cluster. They are
-//! signed under prefixes of their own, so that none can be read as another or as a certificate.
+//! Anybody who knows the certificate of the cluster's authority can check a list, without a connection to the cluster.
 
-mod epoch;
-mod member_list;
-mod tombstone;
+mod list;
 
 use polis_identity::{ClusterId, InvalidPublicKeyError, NodeId, WrongSignatureError};
 
-pub use self::epoch::Epoch;
-pub use self::member_list::{MemberEntry, MemberList, SignedMemberList};
-pub use self::tombstone::{SignedTombstone, Tombstone};
+pub use self::list::{MemberEntry, MemberList, SignedMemberList, Standing};
 
-/// A signed statement that cannot be believed.
+/// A signed member list that cannot be believed.
 #[derive(Debug, thiserror::Error)]
-pub enum InvalidStatement {
+pub enum InvalidMemberList {
     /// The cluster's authority did not sign it.
     #[error("it was not signed by the certificate authority of the cluster {cluster}")]
     Signature {
@@ -77,14 +72,17 @@ pub enum InvalidStatement {
         /// What it says.
         found: String,
     },
+    /// Its part in a change is unknown.
+    #[error("the standing of {node} has the value {found}, which is unknown to this version of Polis")]
+    Standing {
+        /// Node that it is said to belong to.
+        node: NodeId,
+        /// What it says.
+        found: i32,
+    },
     /// The members are not ordered, or one is there twice.
     #[error("its members are not in order, or one of them is there twice")]
     Order,
-}
-
-/// Checks that a statement is about the cluster whose authority signed it.
-fn check_cluster(found: String, expected: ClusterId) -> Result<ClusterId, InvalidStatement> {
-    if found == expected.to_string() { Ok(expected) } else { Err(InvalidStatement::OtherCluster { found, expected }) }
 }
 
 #[cfg(test)]

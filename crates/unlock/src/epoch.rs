@@ -46,3 +46,17 @@ impl fmt::Display for Epoch {
         write!(formatter, "{}.{}", self.incarnation, self.epoch)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn epochs_are_ordered_by_incarnation_first() {
+        let [old, next, restored] = [(1, 9), (1, 10), (2, 1)].map(|(incarnation, epoch)| Epoch { incarnation, epoch });
+        assert!(Epoch::FIRST < old && old < next && next < restored);
+        assert_eq!(old.next(), next);
+        assert_eq!(old.to_string(), "1.9");
+        assert_eq!(Epoch::from(curator_state::Epoch::from(restored)), restored);
+    }
+}

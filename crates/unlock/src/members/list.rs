@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use polis_identity::{
     AuthorityCertificate, CertificateAuthority, ClusterId, NodeId, PublicKey, SharePublicKey, StatementKind,
 };
-use polis_proto::curator_state;
+use polis_proto::curator_state::{self, MemberStanding};
 use prost::Message as _;
 
-use super::{Epoch, InvalidStatement, check_cluster};
-use crate::NodeRecord;
+use super::InvalidMemberList;
+use crate::Epoch;
 
 /// What a signed member list is signed as (`polis/curator/v1/state.proto`).
 const KIND: StatementKind = StatementKind::new("polis member list v1");
@@ -27,21 +27,20 @@ pub struct MemberEntry {
     pub share_key: Option<SharePublicKey>,
     /// Where it was last seen.
     pub addresses: Vec<IpAddr>,
+    /// Its part in the change that is under way.
+    pub standing: Standing,
 }
 
-impl MemberEntry {
-    /// The entry of the node with this record and this enrolment.
-    #[must_use]
-    pub fn of(record: &NodeRecord, enrolment: &curator_state::NodeEnrolment) -> Self {
-        Self {
-            node_id: record.id,
-            public_key: record.public_key,
-            join_key: record.join_key,
-            // The curator takes share keys of the right length only, and another is of no use.
-            share_key: <[u8; 32]>::try_from(&enrolment.share_key[..]).ok().map(SharePublicKey::new),
-            addresses: record.address().into_iter().collect(),
-        }
-    }
+/// A member's part in the change of members that a list is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// A member before and after the change; of a list without a change, each of them.
+    #[default]
+    Stays,
+    /// Gets its vote by the change.
+    Joins,
+    /// Loses its vote by the change.
+    Leaves,
 }
 
 /// The members of the cluster's consensus in one epoch; while a change is under way, those before and after it together.
@@ -51,6 +50,7 @@ pub struct MemberList {
     epoch: Epoch,
     /// Ordered by node id, each once.
     members: Vec<MemberEntry>,
+    two_confirmed: bool,
 }
 
 impl MemberList {
@@ -59,7 +59,13 @@ impl MemberList {
     pub fn new(cluster_id: ClusterId, epoch: Epoch, mut members: Vec<MemberEntry>) -> Self {
         members.sort_by_key(|member| member.node_id);
         members.dedup_by_key(|member| member.node_id);
-        Self { cluster_id, epoch, members }
+        Self { cluster_id, epoch, members, two_confirmed: false }
+    }
+
+    /// The same, with the word of an operator that two members are to stay two, or without it.
+    #[must_use]
+    pub fn with_two_confirmed(self, two_confirmed: bool) -> Self {
+        Self { two_confirmed, ..self }
     }
 
     /// The cluster.
@@ -80,10 +86,40 @@ impl MemberList {
         &self.members
     }
 
+    /// Whether an operator has confirmed that two members are to stay two, so that neither keeps a local copy of its key
+    /// (`cold-start.md`, "Threshold").
+    #[must_use]
+    pub const fn is_two_confirmed(&self) -> bool {
+        self.two_confirmed
+    }
+
+    /// Those with a vote before the change that is under way, ordered by node id. Without a change, all.
+    pub fn voters_before(&self) -> impl Iterator<Item = &MemberEntry> {
+        self.members.iter().filter(|member| match member.standing {
+            Standing::Stays | Standing::Leaves => true,
+            Standing::Joins => false,
+        })
+    }
+
+    /// Those with a vote after the change that is under way, ordered by node id. Without a change, all.
+    pub fn voters_after(&self) -> impl Iterator<Item = &MemberEntry> {
+        self.members.iter().filter(|member| match member.standing {
+            Standing::Stays | Standing::Joins => true,
+            Standing::Leaves => false,
+        })
+    }
+
     /// The member on this node.
     #[must_use]
     pub fn member(&self, id: &NodeId) -> Option<&MemberEntry> {
         self.members.iter().find(|member| member.node_id == *id)
+    }
+
+    /// Whether a node that has known the history up to `known` is to stop, as the cluster was recovered without it: the list is of a
+    /// later incarnation and does not name the node (`cold-start.md`, "What is stored where").
+    #[must_use]
+    pub fn supersedes(&self, known: Epoch, node: &NodeId) -> bool {
+        self.epoch.incarnation > known.incarnation && self.member(node).is_none()
     }
 
     /// Signs the list.
@@ -106,29 +142,43 @@ impl MemberList {
             join_key: member.join_key.as_bytes().to_vec(),
             share_key: member.share_key.map(|key| key.as_bytes().to_vec()).unwrap_or_default(),
             addresses: member.addresses.iter().map(IpAddr::to_string).collect(),
+            standing: MemberStanding::from(member.standing).into(),
         });
         curator_state::MemberList {
             cluster_id: self.cluster_id.to_string(),
             epoch: Some(self.epoch.into()),
             members: members.collect(),
+            two_confirmed: self.two_confirmed,
         }
     }
 
-    fn from_wire(message: curator_state::MemberList, expected: ClusterId) -> Result<Self, InvalidStatement> {
-        let cluster_id = check_cluster(message.cluster_id, expected)?;
-        let epoch = message.epoch.ok_or(InvalidStatement::Missing { field: "epoch" })?.into();
+    fn from_wire(message: curator_state::MemberList, expected: ClusterId) -> Result<Self, InvalidMemberList> {
+        if message.cluster_id != expected.to_string() {
+            return Err(InvalidMemberList::OtherCluster { found: message.cluster_id, expected });
+        }
+        let epoch = message.epoch.ok_or(InvalidMemberList::Missing { field: "epoch" })?.into();
         let members = message.members.into_iter().map(member).collect::<Result<Vec<_>, _>>()?;
         if members.is_sorted_by(|one, next| one.node_id < next.node_id) {
-            Ok(Self { cluster_id, epoch, members })
+            Ok(Self { cluster_id: expected, epoch, members, two_confirmed: message.two_confirmed })
         } else {
-            Err(InvalidStatement::Order)
+            Err(InvalidMemberList::Order)
         }
     }
 }
 
-fn member(message: curator_state::Member) -> Result<MemberEntry, InvalidStatement> {
+impl From<Standing> for MemberStanding {
+    fn from(standing: Standing) -> Self {
+        match standing {
+            Standing::Stays => Self::Stays,
+            Standing::Joins => Self::Joins,
+            Standing::Leaves => Self::Leaves,
+        }
+    }
+}
+
+fn member(message: curator_state::Member) -> Result<MemberEntry, InvalidMemberList> {
     let key = |field, bytes: &[u8]| {
-        PublicKey::try_from(bytes).map_err(|source| InvalidStatement::Key {
+        PublicKey::try_from(bytes).map_err(|source| InvalidMemberList::Key {
             field,
             node: message.node_id.clone(),
             source,
@@ -137,20 +187,27 @@ fn member(message: curator_state::Member) -> Result<MemberEntry, InvalidStatemen
     let public_key = key("public key", &message.public_key)?;
     let node_id = NodeId::of(&public_key);
     if message.node_id != node_id.to_string() {
-        return Err(InvalidStatement::Id { found: message.node_id, expected: node_id });
+        return Err(InvalidMemberList::Id { found: message.node_id, expected: node_id });
     }
     let join_key = key("join key", &message.join_key)?;
     let share_key = match &message.share_key[..] {
         [] => None,
         bytes => Some(SharePublicKey::new(
-            bytes.try_into().map_err(|_| InvalidStatement::ShareKey { node: node_id, found: bytes.len() })?,
+            bytes.try_into().map_err(|_| InvalidMemberList::ShareKey { node: node_id, found: bytes.len() })?,
         )),
+    };
+    let standing = match MemberStanding::try_from(message.standing) {
+        Ok(MemberStanding::Stays) => Standing::Stays,
+        Ok(MemberStanding::Joins) => Standing::Joins,
+        Ok(MemberStanding::Leaves) => Standing::Leaves,
+        Err(_) => return Err(InvalidMemberList::Standing { node: node_id, found: message.standing }),
     };
     let addresses = message
         .addresses
         .into_iter()
-        .map(|address| address.parse().map_err(|_| InvalidStatement::Address { node: node_id, found: address }));
-    Ok(MemberEntry { node_id, public_key, join_key, share_key, addresses: addresses.collect::<Result<_, _>>()? })
+        .map(|address| address.parse().map_err(|_| InvalidMemberList::Address { node: node_id, found: address }));
+    let addresses = addresses.collect::<Result<_, _>>()?;
+    Ok(MemberEntry { node_id, public_key, join_key, share_key, addresses, standing })
 }
 
 /// A member list that the cluster's authority has signed.
@@ -169,12 +226,12 @@ impl SignedMemberList {
     pub fn verify(
         wire: curator_state::SignedMemberList,
         authority: &AuthorityCertificate,
-    ) -> Result<Self, InvalidStatement> {
+    ) -> Result<Self, InvalidMemberList> {
         let cluster = authority.cluster_id();
         authority
             .public_key()
             .verify_statement(KIND, &wire.list, &wire.signature)
-            .map_err(|source| InvalidStatement::Signature { cluster, source })?;
+            .map_err(|source| InvalidMemberList::Signature { cluster, source })?;
         let list = MemberList::from_wire(curator_state::MemberList::decode(&wire.list[..])?, cluster)?;
         Ok(Self { list, wire })
     }

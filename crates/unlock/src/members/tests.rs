@@ -6,7 +6,8 @@ use polis_secret::Secret32;
 use proptest::prelude::*;
 use prost::Message as _;
 
-use super::{Epoch, InvalidStatement, MemberEntry, MemberList, SignedMemberList, SignedTombstone, Tombstone};
+use super::{InvalidMemberList, MemberEntry, MemberList, SignedMemberList, Standing};
+use crate::Epoch;
 
 const LIST: StatementKind = StatementKind::new("polis member list v1");
 
@@ -18,6 +19,7 @@ fn member(seed: u8) -> MemberEntry {
         join_key: JoinKey::from_secret(Secret32::new([seed ^ 0xff; 32])).public(),
         share_key: seed.is_multiple_of(2).then(|| ShareKey::from_secret(Secret32::new([seed; 32])).public()),
         addresses: (0..seed % 3).map(|last| [127, 3, seed, last].into()).collect(),
+        standing: [Standing::Stays, Standing::Joins, Standing::Leaves][usize::from(seed) % 3],
     }
 }
 
@@ -38,6 +40,7 @@ proptest! {
         let authority = CertificateAuthority::generate("Test CA");
         let cluster_id = authority.certificate().cluster_id();
         let list = MemberList::new(cluster_id, Epoch { incarnation, epoch }, seeds.iter().copied().map(member).collect());
+        let list = list.with_two_confirmed(epoch.is_multiple_of(2));
         prop_assert!(list.members().is_sorted_by(|one, next| one.node_id < next.node_id));
         for seed in seeds {
             prop_assert_eq!(list.member(&member(seed).node_id), Some(&member(seed)));
@@ -54,9 +57,21 @@ proptest! {
         let place = change.0.index(part.len());
         part[place] ^= bits;
         let outcome = SignedMemberList::verify(changed, authority.certificate());
-        let is_refused = matches!(outcome, Err(InvalidStatement::Signature { .. }));
+        let is_refused = matches!(outcome, Err(InvalidMemberList::Signature { .. }));
         prop_assert!(is_refused);
     }
+}
+
+#[test]
+fn a_list_says_who_votes_before_and_after_its_change() {
+    let cluster_id = CertificateAuthority::generate("Test CA").certificate().cluster_id();
+    let standing = |seed, standing| MemberEntry { standing, ..member(seed) };
+    let entries = vec![standing(1, Standing::Stays), standing(2, Standing::Joins), standing(3, Standing::Leaves)];
+    let list = MemberList::new(cluster_id, Epoch::FIRST, entries);
+    let votes =
+        |voters: Vec<&MemberEntry>| [1, 2, 3].map(|seed| voters.iter().any(|it| it.node_id == member(seed).node_id));
+    assert_eq!(votes(list.voters_before().collect()), [true, false, true]);
+    assert_eq!(votes(list.voters_after().collect()), [true, true, false]);
 }
 
 #[test]
@@ -65,12 +80,13 @@ fn what_the_authority_should_not_have_signed_is_refused() {
     let cluster_id = authority.certificate().cluster_id();
     let whole = || MemberList::new(cluster_id, Epoch::FIRST, vec![member(1), member(2)]).to_wire();
     type Change = fn(&mut curator_state::MemberList);
-    let cases: [(&str, Change); 8] = [
+    let cases: [(&str, Change); 9] = [
         ("it is about the cluster \"0\"", |list| list.cluster_id = "0".into()),
         ("it has no epoch", |list| list.epoch = None),
         ("the public key of", |list| list.members[0].public_key.truncate(31)),
         ("the join key of", |list| list.members[1].join_key.clear()),
         ("the share key of", |list| list.members[1].share_key = vec![0; 33]),
+        ("the standing of", |list| list.members[1].standing = 9),
         ("it calls", |list| list.members[0].node_id = "metropolis-0".into()),
         ("its members are not in order", |list| list.members.reverse()),
         ("its members are not in order", |list| list.members[1] = list.members[0].clone()),
@@ -84,34 +100,6 @@ fn what_the_authority_should_not_have_signed_is_refused() {
     let mut message = whole();
     message.members[0].addresses = vec!["nowhere".into()];
     let error = SignedMemberList::verify(sign(&authority, &message), authority.certificate()).unwrap_err();
-    assert!(matches!(error, InvalidStatement::Address { .. }), "{error:?}");
+    assert!(matches!(error, InvalidMemberList::Address { .. }), "{error:?}");
     SignedMemberList::verify(sign(&authority, &whole()), authority.certificate()).unwrap();
-}
-
-#[test]
-fn one_kind_of_statement_is_never_another() {
-    let authority = CertificateAuthority::generate("Test CA");
-    let cluster_id = authority.certificate().cluster_id();
-    let tombstone = Tombstone { cluster_id, public_key: member(1).public_key, reason: "test".into() };
-    let signed = tombstone.clone().sign(&authority);
-    let read = SignedTombstone::verify(signed.wire().clone(), authority.certificate()).unwrap();
-    assert_eq!((read.tombstone(), read.tombstone().node_id()), (&tombstone, member(1).node_id));
-    let as_list = curator_state::SignedMemberList {
-        list: signed.wire().tombstone.clone(),
-        signature: signed.wire().signature.clone(),
-    };
-    let outcome = SignedMemberList::verify(as_list, authority.certificate());
-    assert!(matches!(outcome, Err(InvalidStatement::Signature { .. })), "{outcome:?}");
-    let other = CertificateAuthority::generate("Other CA");
-    let outcome = SignedTombstone::verify(signed.wire().clone(), other.certificate());
-    assert!(matches!(outcome, Err(InvalidStatement::Signature { .. })), "{outcome:?}");
-}
-
-#[test]
-fn epochs_are_ordered_by_incarnation_first() {
-    let [old, next, restored] = [(1, 9), (1, 10), (2, 1)].map(|(incarnation, epoch)| Epoch { incarnation, epoch });
-    assert!(Epoch::FIRST < old && old < next && next < restored);
-    assert_eq!(old.next(), next);
-    assert_eq!(old.to_string(), "1.9");
-    assert_eq!(Epoch::from(curator_state::Epoch::from(restored)), restored);
 }

@@ -1,0 +1,122 @@
+//! Makes the state of a cluster that of one member alone, after the others are gone for good (`polis cluster recover`).
+//!
+//! It works on data that no node runs on, which only this process reaches; what is left when it is cut off is thrown away. So
+//! it need not be one transaction, though what nodes read together still is.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use polis_consensus::{Namespaced, Transaction};
+use polis_identity::NodeId;
+use polis_proto::common::NodeRoles;
+use polis_proto::curator_state::{self, NodeEnrolment};
+use polis_unlock::{Epoch, InvalidMemberList, MemberList, SignedMemberList};
+
+use crate::state::Versioned;
+use crate::{ClaimError, LeaderState, NodeRecord, Seen, State, StateError, claim, layout};
+
+/// What was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftAlone {
+    /// Revision of the store before it.
+    pub revision: i64,
+    /// The nodes that were consensus members besides the one that is left. They have no such role any more.
+    pub others: BTreeSet<NodeId>,
+    /// The epoch of the new list of members: of a higher incarnation than any list before.
+    pub epoch: Epoch,
+}
+
+/// It was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum LeaveAloneError {
+    /// The node is not in these data.
+    #[error(
+        "{0} is no node of the cluster whose data these are; they may be older than its registration, or of another cluster"
+    )]
+    NoSuchNode(NodeId),
+    /// These are the data of another cluster.
+    #[error("the data are those of the cluster {found}, and the node belongs to {expected}")]
+    OtherCluster {
+        /// The cluster of the data.
+        found: String,
+        /// The cluster of the node.
+        expected: String,
+    },
+    /// The leadership could not be claimed.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    /// The present list is damaged.
+    #[error("the present list of members cannot be used")]
+    List(#[from] InvalidMemberList),
+    /// The state was not read or changed.
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
+/// Makes `survivor` the only consensus member of the cluster with this id: the others lose that role and their certificates as
+/// members, nothing of a change of members is left under way, and the signed list names the survivor alone, with a higher incarnation than
+/// any before: `known` is the highest of which the node itself has heard.
+///
+/// # Errors
+///
+/// When the data are not of that cluster, or cannot be read or changed.
+pub async fn leave_alone(
+    root: Namespaced,
+    survivor: &NodeId,
+    cluster: &str,
+    known: Option<Epoch>,
+) -> Result<LeftAlone, LeaveAloneError> {
+    let state = State::new(root);
+    let found = state.authority_certificate().await?.cluster_id().to_string();
+    if found != cluster {
+        return Err(LeaveAloneError::OtherCluster { found, expected: cluster.to_owned() });
+    }
+    let present = state.get(&layout::leader()).await?;
+    let revision = state.read(Transaction::new().get(layout::epoch())).await?.revision;
+    let seen = Seen { claim: present.map_or(0, |claim| claim.revision), alive: None };
+    let (leader, _) = claim(&state, survivor, 0, seen).await?;
+    let records = leader.nodes().await?;
+    let own = records.iter().find(|record| record.value.id == *survivor);
+    let own = own.ok_or(LeaveAloneError::NoSuchNode(*survivor))?;
+    let others: Vec<_> =
+        records.iter().filter(|record| record.value.id != *survivor && record.value.is_consensus_member()).collect();
+    for other in &others {
+        if let Some(change) = leader.revoke_peer(&other.value.id).await? {
+            leader.transact("recover/revoke", change.add_to(Transaction::new())).await?;
+        }
+    }
+    let (list, epoch) = list(&leader, own, known).await?;
+    let mut transaction = Transaction::new()
+        .put(layout::epoch(), list.encode())
+        .delete(layout::membership_intent())
+        .delete(layout::two_confirmed())
+        .delete_all(layout::membership_queue())
+        .delete_all(layout::unfinished_removals());
+    for other in &others {
+        let roles = NodeRoles { consensus_member: None, kubernetes_controller: None, ..other.value.roles.clone() };
+        let changed = NodeRecord { roles, ..NodeRecord::clone(&other.value) };
+        transaction = transaction.put(layout::node(&changed.id), changed.encode());
+    }
+    leader.transact("recover/alone", transaction).await?;
+    Ok(LeftAlone { revision, others: others.iter().map(|other| other.value.id).collect(), epoch })
+}
+
+/// The list of the survivor alone.
+async fn list(
+    leader: &LeaderState,
+    own: &Versioned<Arc<NodeRecord>>,
+    known: Option<Epoch>,
+) -> Result<(SignedMemberList, Epoch), LeaveAloneError> {
+    let authority = leader.authority().await?;
+    let enrolment = leader.get_message::<NodeEnrolment>(&layout::enrolment(&own.value.id)).await?;
+    let enrolment = enrolment.map(|found| found.value).unwrap_or_default();
+    let present = match leader.get_message::<curator_state::SignedMemberList>(&layout::epoch()).await? {
+        Some(found) => Some(SignedMemberList::verify(found.value, authority.certificate())?.list().epoch()),
+        None => None,
+    };
+    let highest = present.max(known).map_or(Epoch::FIRST.incarnation, |epoch| epoch.incarnation);
+    let epoch = Epoch { incarnation: highest.saturating_add(1), epoch: 1 };
+    let entry = own.value.member_entry(&enrolment);
+    let cluster = authority.certificate().cluster_id();
+    Ok((MemberList::new(cluster, epoch, vec![entry]).sign(&authority), epoch))
+}
