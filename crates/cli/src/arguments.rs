@@ -13,13 +13,15 @@ mod node;
 mod output;
 mod owner;
 mod parameters;
+mod recovery_key;
+mod unlock;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 pub(crate) use certificate::{CertificateArguments, CertificateCommand};
 pub(crate) use cluster::{
-    ClusterArguments, ClusterCommand, ConfigureCommand, ConsensusArguments, ConsensusCommand, ShowClusterArguments,
-    TicketCommand,
+    ClusterArguments, ClusterCommand, ClusterRecoveryKeyCommand, ConfigureCommand, ConfirmTwoArguments,
+    ConsensusArguments, ConsensusCommand, RecoverArguments, ShowClusterArguments, TicketCommand,
 };
 pub(crate) use completion::{CompletionArguments, ManualArguments, Shell};
 pub(crate) use connection::{ConfigurationArguments, ConnectionArguments};
@@ -43,6 +45,11 @@ pub(crate) use parameters::{
     BootstrapArguments, ParametersArguments, ParametersCommand, RegisterArguments, ShowArguments, StorageSecurity,
     TpmUse,
 };
+pub(crate) use recovery_key::{
+    CreateRecoveryKeyArguments, RecoveryKeyArguments, RecoveryKeyCommand, ShowRecoveryKeyArguments,
+    VerifyRecoveryKeyArguments,
+};
+pub(crate) use unlock::UnlockArguments;
 
 use crate::local::LocalCommand;
 
@@ -89,6 +96,8 @@ enum TopCommand {
     Parameters(ParametersArguments),
     /// The key of the cluster's owner
     Owner(OwnerArguments),
+    RecoveryKey(RecoveryKeyArguments),
+    Unlock(UnlockArguments),
     /// The owner's certificate, for other programs
     Certificate(CertificateArguments),
     Dev(DevArguments),
@@ -126,6 +135,8 @@ pub(crate) enum Action {
     Certificate(CertificateArguments),
     Parameters(ParametersArguments),
     Owner(OwnerArguments),
+    RecoveryKey(RecoveryKeyArguments),
+    Unlock(UnlockArguments),
     Dev(DevArguments),
     Image(ImageArguments),
     Completion(CompletionArguments),
@@ -153,6 +164,8 @@ impl From<Arguments> for Invocation {
             TopCommand::Certificate(arguments) => Action::Certificate(arguments),
             TopCommand::Parameters(arguments) => Action::Parameters(arguments),
             TopCommand::Owner(arguments) => Action::Owner(arguments),
+            TopCommand::RecoveryKey(arguments) => Action::RecoveryKey(arguments),
+            TopCommand::Unlock(arguments) => Action::Unlock(arguments),
             TopCommand::Dev(arguments) => Action::Dev(arguments),
             TopCommand::Image(arguments) => Action::Image(arguments),
             TopCommand::Completion(arguments) => Action::Completion(arguments),

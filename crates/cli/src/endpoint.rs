@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use polis_rpc::CURATOR_PORT;
+use polis_rpc::{CURATOR_PORT, UNLOCK_PORT};
 
 /// Takes an IP address, with or without a port; without one it is that of the curator.
 ///
@@ -10,11 +10,25 @@ use polis_rpc::CURATOR_PORT;
 ///
 /// Why the text is no such address.
 pub(crate) fn parse(text: &str) -> Result<SocketAddr, String> {
-    let form =
-        "write an IP address with or without a port, for example 192.0.2.10, 192.0.2.10:7835 or [2001:db8::10]:7835";
+    parse_at(CURATOR_PORT, text)
+}
+
+/// Takes an IP address, with or without a port; without one it is that at which a node is unlocked.
+///
+/// # Errors
+///
+/// Why the text is no such address.
+pub(crate) fn parse_unlock(text: &str) -> Result<SocketAddr, String> {
+    parse_at(UNLOCK_PORT, text)
+}
+
+fn parse_at(port: u16, text: &str) -> Result<SocketAddr, String> {
+    let form = format!(
+        "write an IP address with or without a port, for example 192.0.2.10, 192.0.2.10:{port} or [2001:db8::10]:{port}"
+    );
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
     let address = match bare.parse::<IpAddr>() {
-        Ok(ip) => SocketAddr::new(ip, CURATOR_PORT),
+        Ok(ip) => SocketAddr::new(ip, port),
         Err(_) => text.parse().map_err(|_| format!("it is no IP address; {form}"))?,
     };
     if address.ip().is_unspecified() || address.ip().is_multicast() {
@@ -45,6 +59,11 @@ mod tests {
             ("[2001:db8::1]:99", "[2001:db8::1]:99"),
         ] {
             assert_eq!(parse(text).map(|address| address.to_string()).as_deref(), Ok(expect), "{text}");
+            assert_eq!(
+                parse_unlock(text).map(|address| address.port() == 7836),
+                Ok(expect.ends_with(":7835")),
+                "{text}"
+            );
             assert_eq!(parse(text).and_then(|address| parse(&show(address))), parse(text));
         }
         for text in ["", "node-1", "127.1.0.1:", "127.1.0.1:70000", "127.1.0.1:0", "0.0.0.0", "224.0.0.1", "[::]"] {

@@ -94,6 +94,11 @@ impl Failure {
         self.exit(Exit::Refused)
     }
 
+    /// A prerequisite is missing; the hint has the line that installs it.
+    pub(crate) fn missing(self) -> Self {
+        self.exit(Exit::Usage)
+    }
+
     fn exit(mut self, exit: Exit) -> Self {
         self.0.exit = exit;
         self

@@ -35,7 +35,9 @@ mod node_status;
 mod operator;
 mod owner;
 mod parameters;
+mod recovery_key;
 mod shell;
+mod unlock;
 mod view;
 mod wire;
 
@@ -73,11 +75,13 @@ fn run_action(action: Action, files: &dyn NodeFiles) -> Result<ExitCode, failure
         Action::NodeStatus(arguments) => node_status::run(&arguments),
         Action::Local(command) => local::run(&command, files),
         Action::Fleet(command) => fleet::run(&command),
-        Action::Cluster(arguments) => cluster::run(&arguments),
+        Action::Cluster(arguments) => cluster::run(&arguments, files),
         Action::Consensus(arguments) => cluster::run_consensus(&arguments),
         Action::Certificate(arguments) => certificate::run(&arguments),
         Action::Parameters(arguments) => parameters::run(&arguments),
         Action::Owner(arguments) => owner::run(&arguments),
+        Action::RecoveryKey(arguments) => recovery_key::run(&arguments),
+        Action::Unlock(arguments) => unlock::run(&arguments),
         Action::Dev(arguments) => dev::run(&arguments),
         Action::Image(arguments) => image::run(&arguments),
         Action::Completion(arguments) => completion::run(&arguments),

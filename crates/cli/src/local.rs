@@ -88,6 +88,13 @@ impl NodeFiles for NoFiles {
     fn set_peers(&self, root: &std::path::Path, _peers: &[polis_control::Peer]) -> Result<(), NodeFilesError> {
         Err(no_files(root))
     }
+
+    fn recover(
+        &self,
+        request: &polis_control::RecoverRequest,
+    ) -> Result<Box<dyn polis_control::Recovery>, polis_control::RecoverError> {
+        Err(polis_control::RecoverError::Failed(no_files(&request.root)))
+    }
 }
 
 #[cfg(test)]

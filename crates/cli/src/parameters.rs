@@ -2,6 +2,7 @@
 
 mod bootstrap;
 mod document;
+mod own;
 mod register;
 mod show;
 

@@ -13,7 +13,7 @@ pub(crate) use paint::Paint;
 pub(crate) use parts::{Fields, count};
 #[cfg(test)]
 pub(crate) use printed::tests::capture;
-pub(crate) use printed::{print, print_value};
+pub(crate) use printed::{print, print_value, print_whole};
 pub(crate) use progress::Progress;
 pub(crate) use safe::{safe, safe_json};
 pub(crate) use status::{render_status, state_text};

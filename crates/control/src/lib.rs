@@ -20,6 +20,7 @@ mod bundle;
 mod client;
 mod node_files;
 mod peer;
+mod recover;
 mod redact;
 mod report;
 mod request;
@@ -31,13 +32,14 @@ pub use bundle::{Bundle, FileEntry};
 pub use client::{Client, ClientError};
 pub use node_files::{NodeFiles, NodeFilesError, Reset, ResetItem, ResetOutcome, ResetPlan};
 pub use peer::{ParsePeerError, Peer};
+pub use recover::{RecoverError, RecoverFound, RecoverReport, RecoverRequest, Recovery};
 pub use redact::redact;
 pub use report::{EtcdReport, JournalReport, OwnerProposed, ProcessReport, Report, RunnableReport};
 pub use request::{Protocol, Request, RequestError};
 pub use socket::{SocketError, bind};
 pub use status::{
     ColdStart, ColdStartMode, ConsensusMember, ConsensusStatus, Contact, EnrolmentPhase, Epoch, LAST_STATE_FILE,
-    LastState, NodeState, Status, StorageStatus,
+    LastState, NodeState, SnapshotsStatus, Status, StorageStatus,
 };
 
 /// Version of the protocol on the socket that this code speaks. A node also answers version 1.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use polis_identity::NodeId;
 
-use crate::{EnrolmentPhase, Peer};
+use crate::{EnrolmentPhase, Peer, RecoverError, RecoverRequest, Recovery};
 
 /// The files of nodes on this machine.
 pub trait NodeFiles: Sync {
@@ -24,6 +24,14 @@ pub trait NodeFiles: Sync {
     ///
     /// When there is none, when it runs, or when it cannot be written.
     fn set_peers(&self, root: &Path, peers: &[Peer]) -> Result<(), NodeFilesError>;
+
+    /// Looks whether a cluster of one can be made of what the node at a root has, which must not run, after the others are gone for
+    /// good; asks those first. Nothing is changed yet.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be done, or must not.
+    fn recover(&self, request: &RecoverRequest) -> Result<Box<dyn Recovery>, RecoverError>;
 }
 
 /// A node that is about to become nothing.

@@ -116,6 +116,19 @@ pub struct StorageStatus {
     pub tpm: String,
 }
 
+/// The copies of the cluster's state that a node keeps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotsStatus {
+    /// When the state was last known to be what is in the newest one, by the node's own clock.
+    pub newest: Timestamp,
+    /// Revision of the state: everything up to it is in the newest one.
+    pub revision: i64,
+    /// How many there are.
+    pub kept: usize,
+    /// Whether the newest was restored once for trial, besides the check of its hash.
+    pub tried: bool,
+}
+
 /// A point in the history of a cluster's membership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Epoch {
@@ -196,6 +209,9 @@ pub struct Status {
     /// Absent until the data partition's kind is decided.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub storage: Option<StorageStatus>,
+    /// Absent while the node has no snapshot that it knows of.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub snapshots: Option<SnapshotsStatus>,
     /// What is not as it should be.
     pub conditions: Vec<Condition>,
     /// Whether the node is running now: always true from the node itself, false when read from the last state.
@@ -234,6 +250,7 @@ mod tests {
             contact: None,
             consensus: None,
             storage: None,
+            snapshots: None,
             conditions: vec![],
             running: true,
         };

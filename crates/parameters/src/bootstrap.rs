@@ -3,6 +3,7 @@
 use polis_identity::PublicKey;
 use polis_proto::api::node_parameters::ClusterBootstrap;
 use polis_proto::common::ClusterConfiguration;
+use polis_recovery::RecoveryPublicKey;
 
 use crate::{ClusterDomain, DomainError, LabelFault, Labels, PolicyError, StoragePolicy, TpmMode};
 
@@ -23,6 +24,8 @@ pub struct Bootstrap {
     pub labels: Labels,
     /// Labels that were left out, and why.
     pub label_faults: Vec<LabelFault>,
+    /// Public half of the recovery key; absent if the cluster is to have none for now. `ClusterBootstrap` has no field for it.
+    pub recovery_key: Option<RecoveryPublicKey>,
 }
 
 /// What is wrong with `cluster_bootstrap`.
@@ -51,10 +54,11 @@ pub enum BootstrapError {
 /// Length of an Ed25519 public key, in bytes (RFC 8032, 5.1.5).
 const PUBLIC_KEY_LENGTH: usize = 32;
 
-impl TryFrom<ClusterBootstrap> for Bootstrap {
-    type Error = BootstrapError;
-
-    fn try_from(message: ClusterBootstrap) -> Result<Self, BootstrapError> {
+impl Bootstrap {
+    pub(crate) fn from_wire(
+        message: ClusterBootstrap,
+        recovery_key: Option<RecoveryPublicKey>,
+    ) -> Result<Self, BootstrapError> {
         let owner = parse_owner(&message.owner_public_key)?;
         // An absent configuration means the strictest one (metropolis.md, F.4, step B1).
         let (tpm_mode, storage_policy, domain, kubernetes) = match message.initial_cluster_configuration {
@@ -75,7 +79,7 @@ impl TryFrom<ClusterBootstrap> for Bootstrap {
             kubernetes,
         };
         let (labels, label_faults) = Labels::from_wire(message.labels.unwrap_or_default());
-        Ok(Self { owner, tpm_mode, storage_policy, domain, configuration, labels, label_faults })
+        Ok(Self { owner, tpm_mode, storage_policy, domain, configuration, labels, label_faults, recovery_key })
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! [`Parameters::parse`] turns the bytes of a `NodeParameters` file (`wire.md`) into values that are known to be good, or
 //! says which field is bad, why, and what would be good instead. Nothing behind this crate looks at the wire message
-//! again. Labels are the one exception to "all or nothing": as in Metropolis, a bad label does not keep a machine from
+//! again. What that message has no field for is in a file of its own beside it ([`OwnParameters`]); a node reads both as one.
+//! Labels are the one exception to "all or nothing": as in Metropolis, a bad label does not keep a machine from
 //! enrolling; it is left out, and named in [`Bootstrap::label_faults`] so that nobody is left to wonder.
 
 #![forbid(unsafe_code)]
@@ -11,6 +12,7 @@ mod bootstrap;
 mod domain;
 mod file;
 mod labels;
+mod own;
 mod policy;
 mod register;
 mod ticket;
@@ -23,6 +25,7 @@ pub use bootstrap::{Bootstrap, BootstrapError};
 pub use domain::{ClusterDomain, DomainError};
 pub use file::read_file;
 pub use labels::{Label, LabelError, LabelFault, Labels, MAX_LABELS};
+pub use own::{OWN_FILE_NAME, OwnParameters, OwnParametersError, beside};
 pub use policy::{PolicyError, StoragePolicy, TpmMode};
 pub use register::{KnownNode, Register, RegisterError};
 pub use ticket::{RegisterTicket, TICKET_LENGTH, TicketError};
@@ -82,10 +85,13 @@ pub enum ParametersError {
     /// A field of `network_config` is bad.
     #[error("network_config is not usable")]
     Network(#[from] ConfigurationError),
+    /// What is appended of [`OWN_FILE_NAME`] is bad.
+    #[error("what {OWN_FILE_NAME} adds is not usable")]
+    Own(#[from] OwnParametersError),
 }
 
 impl Parameters {
-    /// Parses the bytes of a parameters file.
+    /// Parses the bytes of a parameters file, with or without those of [`OWN_FILE_NAME`] after them.
     ///
     /// # Errors
     ///
@@ -100,7 +106,10 @@ impl Parameters {
         let message = NodeParameters::decode(bytes).map_err(ParametersError::Malformed)?;
         let cluster = match message.cluster {
             None => return Err(ParametersError::NeitherVariant),
-            Some(Cluster::ClusterBootstrap(bootstrap)) => ClusterParameters::Bootstrap(bootstrap.try_into()?),
+            Some(Cluster::ClusterBootstrap(bootstrap)) => {
+                let recovery_key = OwnParameters::appended_to(bytes)?.map(|own| own.recovery_key);
+                ClusterParameters::Bootstrap(Bootstrap::from_wire(bootstrap, recovery_key)?)
+            }
             Some(Cluster::ClusterRegister(register)) => ClusterParameters::Register(register.try_into()?),
         };
         let network = message.network_config.as_ref().map(NetworkConfiguration::from_wire).transpose()?;

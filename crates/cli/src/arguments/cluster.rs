@@ -1,5 +1,7 @@
 //! `polis cluster` and `polis consensus`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 
 use super::{ConnectionArguments, OutputFormat};
@@ -48,6 +50,42 @@ pub(crate) enum ClusterCommand {
     Health(ShowClusterArguments),
     Configure(ConfigureArguments),
     Ticket(TicketArguments),
+    ConfirmTwo(ConfirmTwoArguments),
+    RecoveryKey(ClusterRecoveryKeyArguments),
+    Recover(RecoverArguments),
+}
+
+#[derive(Debug, Args)]
+#[command(
+    about = "Make a cluster of one of what one member has left, after the others are gone for good",
+    long_about = "Make a cluster of one of what one member has left, after the others are gone for good.\n\n\
+        For a cluster that has lost its quorum: a majority of the consensus members was destroyed. Run it on a machine whose node \
+        was one, while that node does not run. It asks the others first, and refuses when they have the quorum. It works on copies; \
+        the last step puts the new data in the place of the old ones, which are kept.\n\n\
+        The node is the same and so is the cluster: its CA, its owner, its nodes. Other nodes that are left join by themselves once \
+        they reach this one, and are given the role of a consensus member again with `polis node add role`. What was acknowledged in the last \
+        moments before the loss, and had not reached this member's disk, is gone.\n\n\
+        Should a majority of the others be alive after all, out of reach from here, it goes on as a second cluster: this command \
+        cannot know. Then never let the two reach each other: they have the same CA, and members of the one that hear the other may \
+        believe that they are members no more.",
+    after_help = "Example:\n  polis cluster recover --root /var/lib/polis --others-are-gone"
+)]
+pub(crate) struct RecoverArguments {
+    /// Root directory of the node that is left; it must not run
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: PathBuf,
+    /// Use this snapshot instead of what the node's own member has
+    #[arg(long, value_name = "FILE")]
+    pub(crate) snapshot: Option<PathBuf>,
+    /// The other members do not answer, and that is because they are gone for good
+    #[arg(long)]
+    pub(crate) others_are_gone: bool,
+    /// The etcd program; without it, it is looked for in PATH
+    #[arg(long, value_name = "PATH")]
+    pub(crate) etcd: Option<PathBuf>,
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
 }
 
 #[derive(Debug, Args)]
@@ -115,6 +153,59 @@ pub(crate) enum TicketCommand {
         after_help = "Example:\n  polis cluster ticket rotate"
     )]
     Rotate(ShowClusterArguments),
+}
+
+// Not shown before members split their keys.
+#[derive(Debug, Args)]
+#[command(
+    hide = true,
+    about = "Confirm that a cluster of two is to stay one, so that neither comes back without the other",
+    long_about = "Confirm that a cluster of two is to stay one, so that neither comes back without the other.\n\n\
+        Members that encrypt their data come back after a power failure with the help of the others. Of two, each keeps a copy of \
+        its own key beside its seal instead, until there is a third, so that the loss of one is not the loss of both. Once this is \
+        confirmed neither keeps a copy: who steals one machine opens nothing, and when one of the two is lost the other needs the \
+        recovery key to open its data. So the cluster must have one.",
+    after_help = "Example:\n  polis cluster recovery-key set recovery.pem && polis cluster confirm-two"
+)]
+pub(crate) struct ConfirmTwoArguments {
+    /// Take it back: both keep copies of their keys again
+    #[arg(long)]
+    pub(crate) withdraw: bool,
+    #[command(flatten)]
+    pub(crate) connection: ConnectionArguments,
+}
+
+// Not shown before members seal their keys to it.
+#[derive(Debug, Args)]
+#[command(
+    hide = true,
+    about = "The recovery key of the cluster",
+    arg_required_else_help = true,
+    after_help = "Example:\n  polis cluster recovery-key set recovery.pem"
+)]
+pub(crate) struct ClusterRecoveryKeyArguments {
+    #[command(subcommand)]
+    pub(crate) command: ClusterRecoveryKeyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClusterRecoveryKeyCommand {
+    /// Give the cluster a recovery key, or another one
+    #[command(
+        long_about = "Give the cluster a recovery key, or another one.\n\n\
+            Only the public half is sent. Each member then seals what opens it to this key, and snapshots leave their nodes encrypted \
+            to it. What was sealed to a key before can be opened with the words of that key still: keep them as long as copies of it \
+            may exist.",
+        after_help = "Example:\n  \
+            polis recovery-key create -o recovery.pem && polis cluster recovery-key set recovery.pem"
+    )]
+    Set {
+        /// The public half, as `polis recovery-key create` makes it
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        #[command(flatten)]
+        connection: ConnectionArguments,
+    },
 }
 
 #[derive(Debug, Args)]

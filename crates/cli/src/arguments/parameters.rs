@@ -51,6 +51,11 @@ pub(crate) struct BootstrapArguments {
     /// A label of the node, KEY=VALUE; may be given several times
     #[arg(long = "label", value_name = "K=V")]
     pub(crate) labels: Vec<String>,
+    /// Public half of the cluster's recovery key, as `polis recovery-key create` makes it; written to polis.pb beside the output, which
+    /// belongs beside the parameters wherever they go
+    // Not shown before members seal their keys to it.
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub(crate) recovery_key: Option<PathBuf>,
     /// File to write
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,

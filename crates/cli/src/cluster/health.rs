@@ -5,6 +5,7 @@
 
 mod finding;
 mod judge;
+mod judge_keys;
 mod judge_nodes;
 mod observations;
 mod observe;

@@ -4,6 +4,7 @@ use polis_proto::cluster::{GetStatusResponse, get_status_response as wire_status
 use polis_proto::curator_state::DecommissionPhase;
 use serde::Serialize;
 
+use super::keys_document::{ColdStartDocument, EpochDocument, SplitDocument, UnfinishedRemovalDocument};
 use crate::view::{Fields, Paint, Table, count};
 use crate::{duration, wire};
 
@@ -25,15 +26,18 @@ pub(crate) struct StatusDocument {
     pub(crate) queue: Vec<QueuedDocument>,
     pub(crate) decommissioning: Vec<DecommissionDocument>,
     pub(crate) alarms: Vec<String>,
+    /// What it takes to come back after all members have lost power; absent if no member splits its key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cold_start: Option<ColdStartDocument>,
+    /// Removed members that others could still help to open their data.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) unfinished_removals: Vec<UnfinishedRemovalDocument>,
+    /// Public half of the recovery key, hexadecimal; absent while none is set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) recovery_public_key: Option<String>,
     /// Processes that show themselves with the key of a node that another process is, and are refused.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) other_processes: Vec<OtherProcessDocument>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct EpochDocument {
-    incarnation: u64,
-    epoch: u64,
 }
 
 /// A member of etcd.
@@ -53,6 +57,15 @@ pub(crate) struct MemberDocument {
     pub(crate) database_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) etcd_version: Option<String>,
+    /// Absent if it does not split its key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) split: Option<SplitDocument>,
+    /// Of the newest member list that it has made durable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) list_epoch: Option<EpochDocument>,
+    /// Whether it has sealed its keys to the recovery key; absent while there is no such key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) recovery_blob: Option<bool>,
 }
 
 /// The change of members that is under way.
@@ -94,15 +107,21 @@ impl From<GetStatusResponse> for StatusDocument {
         let other_processes = other_processes
             .map(|node| OtherProcessDocument { node_id: node.node_id.clone(), address: node.other_process.clone() });
         let other_processes = other_processes.collect();
+        let recovery_public_key =
+            (!status.recovery_public_key.is_empty()).then(|| hex::encode(&status.recovery_public_key));
+        let member = |member: wire_status::Member| MemberDocument {
+            recovery_blob: recovery_public_key.as_ref().map(|_| member.recovery_blob),
+            ..MemberDocument::from(member)
+        };
         let decommissioning = status.heartbeats.iter().filter(|node| node.decommission != 0);
         Self {
             cluster_id: status.cluster_id,
             leader: status.leader_node_id,
             raft_term: status.raft_term,
-            epoch: status.epoch.map(|epoch| EpochDocument { incarnation: epoch.incarnation, epoch: epoch.epoch }),
+            epoch: status.epoch.map(Into::into),
             quorum: status.quorum,
             margin: status.margin,
-            members: status.members.into_iter().map(MemberDocument::from).collect(),
+            members: status.members.into_iter().map(member).collect(),
             change: status.change.map(|change| ChangeDocument {
                 running_for: change.running_for.as_ref().map_or(0.0, wire::seconds),
                 operation: change.operation,
@@ -129,6 +148,9 @@ impl From<GetStatusResponse> for StatusDocument {
                 })
                 .collect(),
             alarms: status.alarms,
+            cold_start: status.cold_start.map(Into::into),
+            unfinished_removals: status.unfinished_removals.into_iter().map(Into::into).collect(),
+            recovery_public_key,
             other_processes,
         }
     }
@@ -146,6 +168,9 @@ impl From<wire_status::Member> for MemberDocument {
             lag: member.lag,
             database_bytes: member.database_bytes,
             etcd_version: some(member.etcd_version),
+            split: member.split.map(Into::into),
+            list_epoch: member.list_epoch.map(Into::into),
+            recovery_blob: None,
         }
     }
 }
@@ -203,6 +228,7 @@ impl StatusDocument {
         );
         let quorum = self.quorum_text();
         fields.add("Quorum", if self.margin < 0 { paint.red(&quorum) } else { quorum });
+        fields.add_some("Cold start", self.cold_start.as_ref().map(|cold_start| cold_start.text(paint)));
         fields.add(
             "Change",
             match &self.change {
@@ -220,6 +246,10 @@ impl StatusDocument {
             let lines = self.decommissioning.iter().map(|node| format!("{}: {}", node.node_id, node.phase));
             fields.add("Leaving", lines.collect::<Vec<_>>().join("\n"));
         }
+        if !self.unfinished_removals.is_empty() {
+            let lines = self.unfinished_removals.iter().map(|removal| removal.text.clone());
+            fields.add("Removals", paint.yellow(&lines.collect::<Vec<_>>().join("\n")));
+        }
         if !self.alarms.is_empty() {
             fields.add("Alarms", paint.red(&self.alarms.join(", ")));
         }
@@ -228,6 +258,10 @@ impl StatusDocument {
 
     pub(crate) fn render_members(&self, wide: bool, paint: Paint) -> String {
         let mut heading = vec!["NODE ID", "MEMBER", "VOTE", "RAFT", "ANSWERS", "BEHIND"];
+        let shows_splits = self.members.iter().any(|member| member.split.is_some());
+        if shows_splits {
+            heading.extend(["SPLIT", "LIST"]);
+        }
         if wide {
             heading.extend(["DATABASE", "ETCD"]);
         }
@@ -241,6 +275,10 @@ impl StatusDocument {
                 if member.reachable { paint.green("yes") } else { paint.red("no") },
                 member.lag.map(|lag| lag.to_string()).unwrap_or_default(),
             ];
+            if shows_splits {
+                cells.push(member.split.as_ref().map(|split| split.cell(paint)).unwrap_or_default());
+                cells.push(member.list_epoch.as_ref().map(|epoch| epoch.epoch.to_string()).unwrap_or_default());
+            }
             if wide {
                 cells.push(member.database_bytes.map(bytes).unwrap_or_default());
                 cells.push(member.etcd_version.clone().unwrap_or_default());
@@ -341,6 +379,66 @@ metropolis-cccccccccccccccccccccccccccccccc  cf      yes   follows  no       -
         );
         assert!(status.render(true, Paint::plain()).contains("DATABASE  ETCD\n"));
         assert!(status.render_members(true, Paint::plain()).contains("yes      0       80KiB     3.4.23\n"));
+    }
+
+    #[test]
+    fn how_the_keys_are_split() {
+        let mut wire = GetStatusResponse {
+            cluster_id: "c".into(),
+            leader_node_id: "l".into(),
+            quorum: 2,
+            margin: 1,
+            recovery_public_key: vec![7; 32],
+            cold_start: Some(wire_status::ColdStart {
+                summary: "3 members, any 2 open".into(),
+                members_needed: 3,
+                members_needed_settled: 2,
+                behind: vec![node('b')],
+                two_confirmed: false,
+                remark: format!("until {} has been back once, a cold start needs 3 of 3", node('b')),
+            }),
+            unfinished_removals: vec![wire_status::UnfinishedRemoval {
+                node_id: node('d'),
+                text: "the removal is not finished".into(),
+                ..Default::default()
+            }],
+            ..GetStatusResponse::default()
+        };
+        let split = |epoch, holders: &[char]| polis_proto::curator_state::SplitReport {
+            epoch: Some(polis_proto::curator_state::Epoch { incarnation: 1, epoch }),
+            shares_needed: 1,
+            holders: holders.iter().map(|holder| node(*holder)).collect(),
+            verified: true,
+            list_epoch: None,
+        };
+        for (digit, split) in [('a', Some(split(5, &['b', 'c']))), ('b', Some(split(3, &['a']))), ('c', None)] {
+            wire.members.push(wire_status::Member {
+                node_id: node(digit),
+                member_id: format!("{digit}f"),
+                reachable: true,
+                split,
+                list_epoch: Some(polis_proto::curator_state::Epoch { incarnation: 1, epoch: 5 }),
+                recovery_blob: digit == 'a',
+                ..Default::default()
+            });
+        }
+        let status = StatusDocument::from(wire);
+        let text = status.render(false, Paint::plain());
+        let expected = format!("3 members, any 2 open\n            until {} has been back once", node('b'));
+        assert!(text.contains(&expected), "{text}");
+        assert!(text.contains("Removals    the removal is not finished\n"), "{text}");
+        assert!(text.contains("BEHIND  SPLIT            LIST\n"), "{text}");
+        assert!(
+            text.contains("-       1 of 2, epoch 5  5\n") && text.contains("-       -                5\n"),
+            "{text}"
+        );
+        let json = serde_json::to_value(&status).unwrap();
+        assert_eq!(json["cold_start"]["members_needed"], 3);
+        assert_eq!(json["unfinished_removals"][0]["node_id"], node('d'));
+        assert_eq!(json["members"][0]["split"]["shares_needed"], 1);
+        assert_eq!(json["members"][0]["list_epoch"]["epoch"], 5);
+        assert_eq!(json["members"][1]["recovery_blob"], false);
+        assert_eq!(json["recovery_public_key"], "07".repeat(32));
     }
 
     #[test]

@@ -160,6 +160,40 @@ impl Cluster for FakeNode {
             Ok(cluster::RotateOwnerResponse { certificate: certificate.der().to_vec() })
         })
     }
+
+    async fn confirm_two(
+        &self,
+        request: Request<cluster::ConfirmTwoRequest>,
+    ) -> Result<Response<cluster::ConfirmTwoResponse>, Status> {
+        let withdraw = request.into_inner().withdraw;
+        self.lead("confirm_two", |state| {
+            if state.status.recovery_public_key.is_empty() && !withdraw {
+                return Err(Status::failed_precondition("the cluster has no recovery key"));
+            }
+            state.changes.push(format!("confirm two: {}", !withdraw));
+            Ok(cluster::ConfirmTwoResponse {})
+        })
+    }
+
+    async fn set_recovery_key(
+        &self,
+        request: Request<cluster::SetRecoveryKeyRequest>,
+    ) -> Result<Response<cluster::SetRecoveryKeyResponse>, Status> {
+        let key = request.into_inner().public_key;
+        self.lead("set_recovery_key", |state| {
+            let replaced = !state.status.recovery_public_key.is_empty();
+            state.changes.push("recovery key".into());
+            state.status.recovery_public_key = key;
+            Ok(cluster::SetRecoveryKeyResponse { replaced })
+        })
+    }
+
+    async fn get_recovery_blob(
+        &self,
+        _: Request<cluster::GetRecoveryBlobRequest>,
+    ) -> Result<Response<cluster::GetRecoveryBlobResponse>, Status> {
+        self.lead("get_recovery_blob", |_| Ok(cluster::GetRecoveryBlobResponse::default()))
+    }
 }
 
 #[async_trait]

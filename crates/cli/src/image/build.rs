@@ -7,6 +7,7 @@ use polis_image::{
     BuildError, Built, Compression, Drivers, ImageInputs, ImagePlan, KernelError, LONGEST_IMAGE, PlanError, Program,
     SigningKeys, Tool, ToolError,
 };
+use polis_parameters::{OWN_FILE_NAME, beside};
 
 use crate::arguments::{BuildImageArguments, DriversOfImage};
 use crate::failure::{Exit, Failure};
@@ -83,9 +84,17 @@ fn inputs(arguments: &BuildImageArguments) -> Result<ImageInputs, Failure> {
         loader: arguments.loader.clone(),
         command_line: arguments.command_line.clone(),
         compression: if arguments.no_compression { Compression::None } else { Compression::Zstd },
-        esp_files: arguments.parameters.iter().map(|path| ("parameters.pb".to_owned(), path.clone())).collect(),
+        esp_files: esp_files(arguments.parameters.as_deref()),
         signing: signing.map(|(key, certificate)| SigningKeys { key: key.clone(), certificate: certificate.clone() }),
     })
+}
+
+/// Parameters for the ESP, with what is beside them.
+fn esp_files(parameters: Option<&Path>) -> Vec<(String, PathBuf)> {
+    let Some(parameters) = parameters else { return Vec::new() };
+    let own = beside(parameters);
+    let own = own.exists().then(|| (OWN_FILE_NAME.to_owned(), own));
+    [("parameters.pb".to_owned(), parameters.to_owned())].into_iter().chain(own).collect()
 }
 
 /// A program as it was named, else the one beside `polis`, else the first in `PATH`.
@@ -189,6 +198,17 @@ mod tests {
         assert_eq!(source("more").as_deref(), Some("/m"));
         assert_eq!(source("polis-tpm").as_deref(), Some("/t"));
         assert_eq!(inputs.compression, Compression::Zstd);
+    }
+
+    #[test]
+    fn what_is_beside_the_parameters_goes_with_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let [parameters, own] = ["node.pb", "polis.pb"].map(|name| directory.path().join(name));
+        let expected = ("parameters.pb".to_owned(), parameters.clone());
+        assert_eq!(esp_files(None), []);
+        assert_eq!(esp_files(Some(&parameters)), vec![expected.clone()]);
+        std::fs::write(&own, "own").unwrap();
+        assert_eq!(esp_files(Some(&parameters)), [expected, ("polis.pb".to_owned(), own)]);
     }
 
     #[test]

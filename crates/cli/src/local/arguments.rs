@@ -114,6 +114,9 @@ pub(crate) struct InstallUnitArguments {
     #[arg(long = "peer", value_name = "ID=ADDR")]
     pub(crate) peers: Vec<Peer>,
     /// User that the node runs as; without it root
+    ///
+    /// The root directory must be this user's, and the TPM, if it is used, readable for it. Encrypted data are mounted by
+    /// fusermount3, and only the node sees the mount.
     #[arg(long, value_name = "USER", value_parser = unit_word)]
     pub(crate) user: Option<String>,
     /// Name of the unit, without `.service`

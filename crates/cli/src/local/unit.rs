@@ -104,8 +104,9 @@ TimeoutStartSec=infinity
 const SERVICE: &str = "\
 # A sign of life comes three times in this time; without one the node is killed and started again.
 WatchdogSec=30s
-# SIGTERM goes to the node alone, which stops its children in order; what is left after that is killed.
-KillMode=mixed
+# Signals go to the node alone, which stops its children in order. Without it all of them end by themselves; gocryptfs, which holds
+# encrypted data, must not be killed meanwhile, as it may be writing.
+KillMode=process
 TimeoutStopSec=30s
 # Exit code 1 is a reason that only a person can deal with, 2 a mistake in this file or something that is missing.
 Restart=on-failure
@@ -232,7 +233,7 @@ mod tests {
         let text = unit("/var/lib/polis").render();
         for (key, value) in [
             ("Type", "notify"),
-            ("KillMode", "mixed"),
+            ("KillMode", "process"),
             ("Restart", "on-failure"),
             ("RestartPreventExitStatus", "1 2"),
             ("TimeoutStartSec", "infinity"),

@@ -14,8 +14,11 @@ use prost::Message as _;
 use crate::arguments::{BootstrapArguments, StorageSecurity, TpmUse};
 use crate::atomic_file::{self, Existing};
 use crate::failure::Failure;
+use crate::recovery_key::read_public;
 use crate::view::print;
 use crate::{owner, shell};
+
+use super::own;
 
 /// Mode of a parameters file: it holds no secret when it makes a cluster.
 pub(crate) const MODE: u32 = 0o644;
@@ -33,7 +36,10 @@ pub(super) fn run(arguments: &BootstrapArguments) -> Result<ExitCode, Failure> {
         &domain,
         &labels,
     );
+    let recovery_key = arguments.recovery_key.as_deref().map(read_public).transpose()?;
     let existing = if arguments.force { Existing::Replace } else { Existing::Keep };
+    // First what goes with the parameters: parameters that are there without it would make a cluster that lacks it.
+    own::settle(&arguments.output, recovery_key, existing)?;
     report_output(&arguments.output, &bytes, MODE, existing)
 }
 
@@ -43,14 +49,7 @@ pub(super) fn run(arguments: &BootstrapArguments) -> Result<ExitCode, Failure> {
 ///
 /// When the system refuses, or a file with another content is there and is to be kept.
 pub(super) fn report_output(path: &Path, bytes: &[u8], mode: u32, existing: Existing) -> Result<ExitCode, Failure> {
-    let written = write_output(path, bytes, mode, existing).map_err(|error| match error {
-        WriteOutputError::Differs { .. } => Failure::of(&error)
-            .because_of("nothing was changed")
-            .hint("write to another file, or replace this one with --force"),
-        WriteOutputError::Write { .. } => {
-            Failure::of(&error).hint("check the path, its permissions and the room on its disk")
-        }
-    })?;
+    let written = write_output(path, bytes, mode, existing).map_err(|error| output_failure(&error))?;
     let what = match written {
         Written::New => "wrote",
         Written::Same => "unchanged:",
@@ -62,6 +61,18 @@ pub(super) fn report_output(path: &Path, bytes: &[u8], mode: u32, existing: Exis
         bytes.len()
     ))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// How it is shown that a file was not written.
+pub(super) fn output_failure(error: &WriteOutputError) -> Failure {
+    match error {
+        WriteOutputError::Differs { .. } => Failure::of(error)
+            .because_of("nothing was changed")
+            .hint("write to another file, or replace this one with --force"),
+        WriteOutputError::Write { .. } => {
+            Failure::of(error).hint("check the path, its permissions and the room on its disk")
+        }
+    }
 }
 
 /// The bytes of a file that makes a cluster. The same input gives the same bytes.

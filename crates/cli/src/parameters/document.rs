@@ -31,6 +31,9 @@ struct BootstrapDocument {
     storage_security: &'static str,
     tpm_mode: &'static str,
     cluster_domain: String,
+    /// Fingerprint of the recovery key that is beside the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recovery_key: Option<String>,
     /// The file has no configuration, and what stands here are the defaults.
     default_configuration: bool,
 }
@@ -95,6 +98,8 @@ impl Document {
             fields.add("Storage", format!("{}{default}", bootstrap.storage_security));
             fields.add("TPM", format!("{}{default}", bootstrap.tpm_mode));
             fields.add("Domain", bootstrap.cluster_domain.clone());
+            let none = "none; give one with --recovery-key, or set it later: polis cluster recovery-key set";
+            fields.add("Recovery key", bootstrap.recovery_key.clone().unwrap_or_else(|| none.to_owned()));
         }
         if let Some(register) = &self.register {
             fields.add("Kind", "register: the node asks a cluster for admission");
@@ -126,6 +131,7 @@ impl BootstrapDocument {
             storage_security: storage_name(bootstrap.storage_policy),
             tpm_mode: tpm_name(bootstrap.tpm_mode),
             cluster_domain: bootstrap.domain.to_string(),
+            recovery_key: bootstrap.recovery_key.as_ref().map(|key| key.fingerprint().to_string()),
             default_configuration,
         }
     }

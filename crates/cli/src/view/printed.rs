@@ -14,17 +14,32 @@ use crate::failure::Failure;
 ///
 /// When it cannot be written. A reader that has seen enough, such as `head`, is no error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    match write(text) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(unwritten(&error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Writes `text`, of which nothing may get lost, to the standard output.
+///
+/// # Errors
+///
+/// When it cannot be written, and when nobody reads it.
+pub(crate) fn print_whole(text: &str) -> Result<(), Failure> {
+    write(text).map_err(|error| unwritten(&error))
+}
+
+fn write(text: &str) -> io::Result<()> {
     #[cfg(test)]
     if tests::keep(text) {
         return Ok(());
     }
     let mut output = io::stdout().lock();
-    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::failed("the result could not be written to the standard output").because(&error))
-        }
-        Ok(()) | Err(_) => Ok(()),
-    }
+    output.write_all(text.as_bytes()).and_then(|()| output.flush())
+}
+
+fn unwritten(error: &io::Error) -> Failure {
+    Failure::failed("the result could not be written to the standard output").because(error)
 }
 
 /// Writes `value` in a machine form, or what `table` makes (told whether everything is wanted) in one for people.

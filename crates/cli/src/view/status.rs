@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use polis_condition::{Condition, Severity};
-use polis_control::{ColdStartMode, ConsensusStatus, Contact, EnrolmentPhase, NodeState, Status, StorageStatus};
+use polis_control::{
+    ColdStartMode, ConsensusStatus, Contact, EnrolmentPhase, NodeState, SnapshotsStatus, Status, StorageStatus,
+};
 
 use super::{Fields, Paint, Table, count};
 use crate::duration;
@@ -35,6 +37,7 @@ pub(crate) fn render_status(status: &Status, now: Timestamp, wide: bool, paint: 
     fields.add_some("Consensus", status.consensus.as_ref().map(consensus_text));
     let opens = status.cold_start.as_ref().and_then(|cold_start| cold_start.mode);
     fields.add_some("Storage", status.storage.as_ref().map(|storage| storage_text(storage, opens)));
+    fields.add_some("Snapshots", status.snapshots.as_ref().map(|snapshots| snapshots_text(snapshots, now)));
     if status.conditions.is_empty() {
         fields.add("Conditions", "none");
     }
@@ -100,6 +103,18 @@ fn storage_text(storage: &StorageStatus, cold_start: Option<ColdStartMode>) -> S
         Some(ColdStartMode::Local) | None => "",
     };
     format!("{} ({}), TPM {}{opens}", storage.security, storage.backend, storage.tpm.replace('_', " "))
+}
+
+fn snapshots_text(snapshots: &SnapshotsStatus, now: Timestamp) -> String {
+    // A clock that went backwards is no reason to show a negative age.
+    let age = Duration::try_from(now.duration_since(snapshots.newest)).unwrap_or_default();
+    let check = if snapshots.tried { "restored for trial" } else { "checked by its hash" };
+    format!(
+        "the newest is {} old, of revision {}, {check}; {} kept",
+        duration::show(age),
+        snapshots.revision,
+        snapshots.kept
+    )
 }
 
 fn members_table(consensus: &ConsensusStatus) -> Table {
@@ -169,6 +184,7 @@ mod tests {
                 backend: "plain".into(),
                 tpm: "not_present".into(),
             }),
+            snapshots: None,
             conditions: vec![Condition {
                 name: "storage-insecure".into(),
                 severity: Severity::Warning,
@@ -243,6 +259,7 @@ CONDITIONS
             contact: None,
             consensus: None,
             storage: None,
+            snapshots: None,
             conditions: vec![],
             running: false,
         };

@@ -27,6 +27,7 @@ pub(super) fn judge(observations: &Observations, options: &str) -> Vec<Finding> 
     judge.leader(&mut findings);
     judge.members(&mut findings);
     judge.changes(&mut findings);
+    judge.cold_start(&mut findings);
     judge.nodes(&mut findings);
     judge.leaving(&mut findings);
     judge.other_processes(&mut findings);
@@ -265,7 +266,10 @@ mod tests {
 
     use super::super::observations::{ClusterObservation, EndpointObservation, NodeObservation};
     use super::*;
-    use crate::cluster::{ChangeDocument, DecommissionDocument, OtherProcessDocument, QueuedDocument};
+    use crate::cluster::{
+        ChangeDocument, ColdStartDocument, DecommissionDocument, OtherProcessDocument, QueuedDocument,
+        UnfinishedRemovalDocument,
+    };
     use crate::fake::node_status;
 
     fn id(digit: char) -> String {
@@ -347,6 +351,35 @@ mod tests {
             checks,
             ["endpoint", "endpoint", "endpoint", "leader", "quorum", "heartbeat", "versions", "condition"]
         );
+    }
+
+    #[test]
+    fn what_a_power_failure_would_mean() {
+        let cold_start = |behind: &[char], needed| ColdStartDocument {
+            summary: "3 members, any 2 open".into(),
+            members_needed: needed,
+            members_needed_settled: 2,
+            behind: behind.iter().map(|digit| id(*digit)).collect(),
+            remark: "r".into(),
+            ..ColdStartDocument::default()
+        };
+        for (behind, needed, level) in
+            [(&['c'][..], Some(2), Level::Notice), (&['c'], Some(3), Level::Warning), (&['b', 'c'], None, Level::Error)]
+        {
+            let change = |status: &mut StatusDocument, _: &mut Vec<NodeDocument>| {
+                status.cold_start = Some(cold_start(behind, needed));
+            };
+            check(change, &[(level, "cold-start", String::new())]);
+        }
+        check(|status, _| status.cold_start = Some(cold_start(&[], Some(2))), &[]);
+        let removal = || UnfinishedRemovalDocument {
+            node_id: id('d'),
+            epoch: None,
+            lacking: vec![id('c')],
+            shares_needed: 1,
+            text: "t".into(),
+        };
+        check(|status, _| status.unfinished_removals.push(removal()), &[(Level::Warning, "removal", id('d'))]);
     }
 
     #[test]

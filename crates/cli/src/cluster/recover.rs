@@ -1,0 +1,194 @@
+//! `polis cluster recover`.
+
+use std::io::{self, BufRead, IsTerminal as _, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use polis_control::{NodeFiles, NodeFilesError, RecoverError, RecoverFound, RecoverReport, RecoverRequest};
+
+use crate::arguments::RecoverArguments;
+use crate::failure::Failure;
+use crate::shell;
+use crate::view::{Progress, print, safe};
+
+pub(super) fn run(arguments: &RecoverArguments, files: &dyn NodeFiles) -> Result<ExitCode, Failure> {
+    let RecoverArguments { root, snapshot, others_are_gone, etcd, yes } = arguments;
+    let request = RecoverRequest {
+        root: root.clone(),
+        etcd: etcd.clone(),
+        snapshot: snapshot.clone(),
+        others_are_gone: *others_are_gone,
+    };
+    let recovery = files.recover(&request).map_err(|error| failure(&error))?;
+    print(&safe(&describe(recovery.found())))?;
+    if !yes {
+        if !io::stdin().is_terminal() {
+            return Err(Failure::usage(
+                "nothing was done: there is nobody to ask, as the standard input is no terminal",
+            )
+            .hint("add --yes to the same command"));
+        }
+        if !confirmed(&mut io::stdin().lock(), &mut io::stderr())? {
+            return Err(Failure::failed("nothing was done"));
+        }
+    }
+    let progress = Progress::start();
+    let report = recovery.run(&|step| progress.line(step)).map_err(|error| failure(&error))?;
+    print(&safe(&done(&report, &shell::quote(root))))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn failure(error: &RecoverError) -> Failure {
+    let of = |error: &NodeFilesError| {
+        let failure = Failure::of(error);
+        match &error.hint {
+            Some(hint) => failure.hint(hint.clone()),
+            None => failure,
+        }
+    };
+    match error {
+        RecoverError::Refused(error) => of(error).refused(),
+        RecoverError::Missing(error) => of(error).missing(),
+        RecoverError::Failed(error) => of(error),
+    }
+}
+
+fn confirmed(input: &mut impl BufRead, output: &mut impl Write) -> Result<bool, Failure> {
+    let failed = |error: io::Error| Failure::failed("nothing was done: your answer could not be read").because(&error);
+    write!(output, "Make this node a cluster of its own? [y/N] ").and_then(|()| output.flush()).map_err(failed)?;
+    let mut answer = String::new();
+    input.read_line(&mut answer).map_err(failed)?;
+    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+}
+
+fn describe(found: &RecoverFound) -> String {
+    let RecoverFound { node_id, cluster_id, members, asked, age, bytes, snapshot } = found;
+    let mut text = format!("The node {node_id} of the cluster {cluster_id} will be its only consensus member.\n");
+    match snapshot {
+        Some(file) => {
+            text.push_str(&format!("  state     the snapshot {}, {} MiB", file.display(), bytes.div_ceil(1 << 20)))
+        }
+        None => text.push_str(&format!("  state     what its own member has, {} MiB", bytes.div_ceil(1 << 20))),
+    }
+    match age {
+        Some(age) => text.push_str(&format!(", written last {} ago\n", rough(*age))),
+        None => text.push_str(", written last in the future of this machine's clock\n"),
+    }
+    if members.is_empty() {
+        text.push_str("  members   not known here\n");
+    }
+    for member in members {
+        let what = if member == node_id { "stays" } else { "is no member any more; it may join again as a node" };
+        text.push_str(&format!("  member    {member}: {what}\n"));
+    }
+    for (address, outcome) in asked {
+        text.push_str(&format!("  asked     {address}: {outcome}\n"));
+    }
+    text.push_str(
+        "What was acknowledged after this state was written is gone. Members that have a quorum among themselves, out of reach from \
+         here, go on as a second cluster; the two must never reach each other.\n",
+    );
+    text
+}
+
+/// A time that nobody needs to the second.
+fn rough(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+fn done(report: &RecoverReport, root: &str) -> String {
+    let RecoverReport { revision, others, incarnation, kept } = report;
+    let mut text = format!(
+        "Recovered: a cluster of one, as of revision {revision} of the state, incarnation {incarnation}. What was acknowledged after that revision \
+         is lost.\n"
+    );
+    if let Some(kept) = kept {
+        text.push_str(&format!("The data of before are kept in {}.\n", kept.display()));
+    }
+    text.push_str(&format!("Next: start the node again (polis node run --root {root}).\n"));
+    if !others.is_empty() {
+        text.push_str(
+            "These nodes were members and are not any more. One that is left becomes a node of this cluster again by itself; give it the \
+             role back, or delete it if it is gone:\n",
+        );
+        for node in others {
+            text.push_str(&format!(
+                "  polis node add role ConsensusMember {node}\n  polis node delete {node} --bypass-not-decommissioned\n"
+            ));
+        }
+    }
+    text.push_str(
+        "A node with encrypted data whose key was changed after that revision sends the new one by itself when it comes back; until then \
+         the state has the old one.\n",
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use polis_identity::{NodeId, NodeKey};
+
+    use super::*;
+
+    fn nodes() -> [NodeId; 2] {
+        [(); 2].map(|()| NodeId::of(&NodeKey::generate().public()))
+    }
+
+    #[test]
+    fn what_will_be_done_is_said_with_what_is_known() {
+        let [own, other] = nodes();
+        let found = RecoverFound {
+            node_id: own,
+            cluster_id: "c".into(),
+            members: vec![own, other],
+            asked: vec![("10.0.0.2".into(), "connection refused".into())],
+            age: Some(Duration::from_secs(7200)),
+            bytes: 1,
+            snapshot: None,
+        };
+        let text = describe(&found);
+        for part in [
+            format!("{own}: stays"),
+            format!("{other}: is no member any more"),
+            "10.0.0.2: connection refused".into(),
+            "1 MiB, written last 2 h ago".into(),
+            "second cluster".into(),
+        ] {
+            assert!(text.contains(&part), "{part}: {text}");
+        }
+        let found = RecoverFound { members: vec![], age: None, snapshot: Some("/s".into()), ..found };
+        let text = describe(&found);
+        assert!(text.contains("the snapshot /s") && text.contains("not known here"), "{text}");
+    }
+
+    #[test]
+    fn what_was_done_is_said_with_what_is_next() {
+        let [other, _] = nodes();
+        let report = RecoverReport { revision: 42, others: vec![other], incarnation: 2, kept: Some("/k".into()) };
+        let text = done(&report, "/r");
+        for part in ["revision 42", "/k", "polis node run --root /r", &format!("node add role ConsensusMember {other}")]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn only_a_yes_is_a_yes() {
+        for (answer, expected) in [("y\n", true), ("YES\n", true), ("\n", false), ("no\n", false), ("", false)] {
+            assert_eq!(confirmed(&mut answer.as_bytes(), &mut Vec::new()).unwrap(), expected, "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn times_are_rough() {
+        for (seconds, text) in [(0, "0 s"), (119, "119 s"), (120, "2 min"), (7200, "2 h"), (400_000, "4 days")] {
+            assert_eq!(rough(Duration::from_secs(seconds)), text);
+        }
+    }
+}
