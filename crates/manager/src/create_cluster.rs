@@ -109,6 +109,7 @@ impl<C: ConsensusProvider> Inner<C> {
             labels: &bootstrap.labels,
             tpm_usage: usage(seal, available),
             cluster_unlock_key: journal.cluster_unlock_key.as_ref().map(|key| &key.current),
+            recovery_key: bootstrap.recovery_key.as_ref().map(|key| key.as_bytes()),
             peers: PeerAuthority {
                 key: authority_key.as_ref().map(|key| &key[..]),
                 certificate: peers.authority_certificate().der(),

@@ -1,16 +1,17 @@
 //! The data partition of the node: which backend it has, how it is opened, and what happens when it is lost.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use polis_condition::Severity;
 use polis_identity::{AuthorityCertificate, Certificate, JoinKey, NodeId, PublicKey, verify_certificate_authority};
-use polis_roleserve::addresses_on_disk;
+use polis_roleserve::{Announce, LockedNode, addresses_on_disk, announce_while_locked};
 use polis_secret::Secret32;
 use polis_storage::data::{DataError, UnlockKeys};
 use polis_storage::journal::{SealKind, StorageSecurity};
 use polis_storage::{DataPartition, Journal};
-use polis_supervisor::Context;
+use polis_supervisor::{Context, with_causes};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -29,8 +30,8 @@ const STORAGE_INSECURE_HINT: &str =
     "this is what the parameters ask for, and good enough for a trial: keep nothing here that others must not read";
 
 /// What to do about what a backend does not protect from.
-const STORAGE_LIMITS_HINT: &str =
-    "nothing needs to be done; a device of its own (--data-device) shows less to whoever has the disk in his hands";
+const STORAGE_LIMITS_HINT: &str = "nothing needs to be done if that is enough for this node; else give it a device of its own (--data-device), which shows less to \
+     whoever has the disk in his hands, and whose data no power cut makes unreadable";
 
 /// Name of the condition that the data partition was lost under the running node.
 const DATA_LOST: &str = "data-partition-lost";
@@ -81,8 +82,12 @@ impl<C: ConsensusProvider> Inner<C> {
                 StorageSecurity::Insecure => {
                     context.conditions().raise("storage-insecure", Severity::Warning, warning, STORAGE_INSECURE_HINT);
                 }
-                StorageSecurity::Encrypted | StorageSecurity::AuthenticatedEncrypted => {
+                // More cannot be expected of what is only to be encrypted; where it is to be authenticated too, something is missing.
+                StorageSecurity::Encrypted => {
                     context.conditions().raise("storage-limits", Severity::Info, warning, STORAGE_LIMITS_HINT);
+                }
+                StorageSecurity::AuthenticatedEncrypted => {
+                    context.conditions().raise("storage-limits", Severity::Warning, warning, STORAGE_LIMITS_HINT);
                 }
             }
         }
@@ -148,7 +153,18 @@ impl<C: ConsensusProvider> Inner<C> {
             })
             .await;
         let mut told = self.settings.peers.clone();
-        let addresses = watch::Sender::new(all_addresses(&told.borrow_and_update(), &kept));
+        let heard = watch::Sender::<BTreeMap<NodeId, IpAddr>>::default();
+        let mut said = heard.subscribe();
+        let addresses = watch::Sender::new(all_addresses(&told.borrow_and_update(), &said.borrow_and_update(), &kept));
+        let locked = LockedNode {
+            node,
+            join_key: JoinKey::from_secret(journal.join_key.clone()),
+            authority: authority.clone(),
+            disk: self.settings.disk.clone(),
+            address: self.settings.address.clone(),
+            announce: Announce::WhereOthersAre,
+            heard,
+        };
         let link = self.settings.access.apply(
             context,
             Applicant {
@@ -161,14 +177,28 @@ impl<C: ConsensusProvider> Inner<C> {
         let petition = Petition { link, node, authority };
         let sealed = self.journal.seal_kind() == Some(SealKind::Tpm);
         let follow = async {
-            while told.changed().await.is_ok() {
-                addresses.send_replace(all_addresses(&told.borrow_and_update(), &kept));
+            loop {
+                let changed = tokio::select! {
+                    changed = told.changed() => changed,
+                    changed = said.changed() => changed,
+                };
+                if changed.is_err() {
+                    // The node is being stopped, or does not listen any more.
+                    std::future::pending::<()>().await;
+                }
+                addresses.send_replace(all_addresses(&told.borrow_and_update(), &said.borrow_and_update(), &kept));
+            }
+        };
+        let listen = async {
+            if let Err(error) = announce_while_locked(context, locked).await {
+                tracing::warn!(error = with_causes(&*error), "members of the cluster are not listened to on the link");
             }
             std::future::pending().await
         };
         tokio::select! {
             key = petition.join(context, sealed) => key,
-            never = follow => never,
+            () = follow => std::future::pending().await,
+            never = listen => never,
         }
     }
 
@@ -231,10 +261,10 @@ fn membership(journal: &Journal) -> Result<(PublicKey, AuthorityCertificate), Fa
     Ok((node, authority))
 }
 
-/// What an operator says comes first.
-fn all_addresses(told: &[(NodeId, IpAddr)], kept: &[IpAddr]) -> Vec<IpAddr> {
+/// What an operator says comes first, then what members say now, then what was known before.
+fn all_addresses(told: &[(NodeId, IpAddr)], said: &BTreeMap<NodeId, IpAddr>, kept: &[IpAddr]) -> Vec<IpAddr> {
     let mut all: Vec<IpAddr> = Vec::new();
-    for address in told.iter().map(|(_, address)| address).chain(kept) {
+    for address in told.iter().map(|(_, address)| address).chain(said.values()).chain(kept) {
         if !all.contains(address) {
             all.push(*address);
         }

@@ -162,12 +162,14 @@ fn accept(bytes: &[u8], origin: ParametersOrigin) -> Result<Accepted, Failure> {
 #[cfg(test)]
 mod tests {
     use polis_identity::{CertificateAuthority, OwnerKey};
+    use polis_parameters::OwnParameters;
     use polis_proto::api::NodeParameters;
     use polis_proto::api::node_parameters::{Cluster, ClusterBootstrap, ClusterRegister};
     use polis_proto::common::cluster_configuration::{StorageSecurityPolicy as Storage, TpmMode as Tpm};
     use polis_proto::common::cluster_directory::Node;
     use polis_proto::common::cluster_directory::node::Address;
     use polis_proto::common::{ClusterConfiguration, ClusterDirectory};
+    use polis_recovery::RecoveryPublicKey;
     use polis_secret::Secret32;
     use polis_storage::journal::{Intent, StorageSecurity};
     use prost::Message as _;
@@ -250,6 +252,21 @@ mod tests {
             let outcome = decide(Some(journal(&phases, insecure.clone())), unread);
             assert!(matches!(&outcome, Err(Failure::Removed { reason }) if reason == "it was sold"), "{outcome:?}");
         }
+    }
+
+    #[test]
+    fn a_recovery_key_is_part_of_the_intent() {
+        let recovery_key = RecoveryPublicKey::new([9; 32]).unwrap();
+        let insecure = bootstrap(Some((Tpm::Disabled, Storage::NeedsInsecure)));
+        let both = [insecure, OwnParameters { recovery_key }.to_bytes()].concat();
+        let Ok(Decision::Bootstrap(bootstrap, intent)) = decide(None, given(both.clone())) else {
+            panic!("the parameters make a cluster")
+        };
+        assert_eq!((bootstrap.recovery_key, &intent), (Some(recovery_key), &both));
+        // Whatever has become of the file meanwhile.
+        let decision = decide(Some(journal(&[], intent)), || panic!("the parameters were read"));
+        let Ok(Decision::ResumeBootstrap(bootstrap, _)) = decision else { panic!("{decision:?}") };
+        assert_eq!(bootstrap.recovery_key, Some(recovery_key));
     }
 
     #[test]

@@ -206,6 +206,10 @@ fn erase_files(layout: &Layout, disk: &Arc<dyn Disk>) -> Result<(), DiskError> {
         etcd.credentials.remove("erase/etcd/credentials")?;
         etcd.joining.remove("erase/etcd/joining")?;
     }
+    if layout.data.snapshots.exists()? {
+        disk.clear_directory(layout.data.snapshots.path())?;
+        durable::settle(&**disk, "erase/snapshots", layout.data.snapshots.path())?;
+    }
     if node.directory.exists()? {
         node.credentials.remove("erase/node/credentials")?;
     }

@@ -135,6 +135,16 @@ impl<C: ConsensusProvider> Manager<C> {
         self.0.key_orders.give(KeyOrder::Reseal).await
     }
 
+    /// Brings the key of the data partition into order for the present members of the cluster, as the runnable does by itself when
+    /// it hears of a change. When this returns, a node that has to open its data alone can, also after a power cut.
+    ///
+    /// # Errors
+    ///
+    /// See [`KeyOrderError`].
+    pub async fn settle_key(&self) -> Result<(), KeyOrderError> {
+        self.0.key_orders.give(KeyOrder::Settle).await
+    }
+
     /// Closes the data partition. Nothing of the node may run any more.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use polis_condition::Conditions;
 use polis_consensus::EtcdBinary;
 use polis_control::{Peer, Status};
@@ -15,10 +16,11 @@ use polis_manager::{
 use polis_network::{AddressSource, Network};
 use polis_proto::version::spec::Version;
 use polis_proto::version::spec::version::Release;
-use polis_roleserve::{Announce, ControlPlane, ControlPlaneSettings, Identity, RoleServe};
+use polis_roleserve::{Announce, BeforeVote, ControlPlane, ControlPlaneSettings, Identity, RoleServe};
 use polis_rpc::{METRICS_PORT, NODE_MANAGEMENT_PORT, ServerIdentity, ServerSettings, serve, serve_pages};
+use polis_snapshots::Snapshots;
 use polis_storage::{Layout, RootDirectory};
-use polis_supervisor::{Context, RunnableResult};
+use polis_supervisor::{BoxError, Context, RunnableResult};
 use polis_update::SelectedEntry;
 use tokio::sync::watch;
 
@@ -69,6 +71,7 @@ pub(crate) struct Parts {
     layout: Layout,
     network: Network,
     control_plane: ControlPlane,
+    snapshots: Snapshots,
     pub(crate) manager: Manager<EtcdProvider>,
     role_serve: RoleServe,
     peers: KnownPeers,
@@ -112,8 +115,16 @@ impl Parts {
         let address = network.address();
         let tpm_present = Path::new(TPM_DEVICE).exists();
         let peers = KnownPeers::new(Arc::clone(&disk), peers);
+        let etcd_path = etcd.path().to_owned();
         let settings = ControlPlaneSettings { etcd, disk: Arc::clone(&disk), address: address.clone() };
         let control_plane = ControlPlane::new(settings);
+        let snapshots = Snapshots::new(polis_snapshots::Settings {
+            disk: Arc::clone(&disk),
+            member: control_plane.member(),
+            etcd: etcd_path,
+            search_path: std::env::var_os("PATH"),
+            timing: polis_snapshots::Timing::default(),
+        });
         let access = RpcAccess::new();
         let settings = Settings {
             disk: Arc::clone(&disk),
@@ -130,6 +141,7 @@ impl Parts {
             disk: Arc::clone(&disk),
             address: address.clone(),
             control_plane: control_plane.clone(),
+            before_vote: Arc::new(KeyFirst(manager.clone())),
             version: version(),
             peers: peers.watch(),
             announce: Announce::WhereOthersAre,
@@ -147,6 +159,7 @@ impl Parts {
             roles: role_serve.roles(),
             contact: role_serve.contact(),
             members: role_serve.members(),
+            snapshots: snapshots.state(),
             tpm_present,
         };
         let status = watch::Sender::new(sources.now());
@@ -159,6 +172,7 @@ impl Parts {
             layout: Layout::new(disk),
             network,
             control_plane,
+            snapshots,
             manager,
             role_serve,
             peers,
@@ -223,6 +237,8 @@ impl Parts {
         })?;
         context.run("control-plane", control_plane.runnable())?;
         context.run("roles", role_serve.runnable())?;
+        let snapshots = self.snapshots.clone();
+        context.run("snapshots", move |context| snapshots.clone().run(context))?;
         context.run("farewell", {
             let (manager, role_serve, control_plane) = (manager.clone(), role_serve.clone(), control_plane.clone());
             move |context| farewell::keep(context, manager.clone(), role_serve.clone(), control_plane.clone())
@@ -273,11 +289,7 @@ impl Parts {
     }
 
     /// Waits until it is known who this node is.
-    async fn server_settings(
-        &self,
-        context: &Context,
-        name: &'static str,
-    ) -> Result<ServerSettings, polis_supervisor::BoxError> {
+    async fn server_settings(&self, context: &Context, name: &'static str) -> Result<ServerSettings, BoxError> {
         let mut identity = self.manager.identity();
         let known = context.unless_cancelled(identity.wait_for(Option::is_some)).await??.clone();
         let Some(identity) = known else { return Err(context.cancelled().await.into()) };
@@ -288,6 +300,16 @@ impl Parts {
             trust: self.role_serve.trust(),
             limits: limits(),
         })
+    }
+}
+
+/// A member of a cluster of two has to open its data alone when it comes back: it has its key before it has a vote.
+struct KeyFirst(Manager<EtcdProvider>);
+
+#[async_trait]
+impl BeforeVote for KeyFirst {
+    async fn prepare(&self) -> Result<(), BoxError> {
+        Ok(self.0.settle_key().await?)
     }
 }
 

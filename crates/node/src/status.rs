@@ -7,16 +7,16 @@ use jiff::Timestamp;
 use polis_condition::Conditions;
 use polis_consensus::{Consensus, Status as MemberStatus};
 use polis_control::{
-    ColdStart, ColdStartMode, ConsensusMember, ConsensusStatus, Contact, EnrolmentPhase, Epoch, NodeState, Status,
-    StorageStatus,
+    ColdStart, ColdStartMode, ConsensusMember, ConsensusStatus, Contact, EnrolmentPhase, Epoch, NodeState,
+    SnapshotsStatus, Status, StorageStatus,
 };
-use polis_curator::SignedMemberList;
 use polis_manager::{ColdStart as Opens, EtcdProvider, Manager, Progress, State};
 use polis_roleserve::Contact as LeaderContact;
 use polis_storage::LocalRoles;
 use polis_storage::data::Description;
 use polis_storage::journal::{Phase, SealKind, StorageSecurity};
 use polis_supervisor::{Context, RunnableResult, with_causes};
+use polis_unlock::SignedMemberList;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -30,6 +30,7 @@ pub(crate) struct Sources {
     pub(crate) roles: watch::Receiver<Option<LocalRoles>>,
     pub(crate) contact: watch::Receiver<LeaderContact>,
     pub(crate) members: watch::Receiver<Option<Arc<SignedMemberList>>>,
+    pub(crate) snapshots: watch::Receiver<polis_snapshots::State>,
     pub(crate) tpm_present: bool,
 }
 
@@ -47,6 +48,7 @@ impl Sources {
             self.roles.mark_unchanged();
             self.contact.mark_unchanged();
             self.members.mark_unchanged();
+            self.snapshots.mark_unchanged();
             let mut member = self.member.borrow_and_update().as_ref().map(Consensus::status);
             if let Some(member) = &mut member {
                 member.mark_unchanged();
@@ -75,6 +77,7 @@ impl Sources {
                 changed = self.roles.changed() => changed?,
                 changed = self.contact.changed() => changed?,
                 changed = self.members.changed() => changed?,
+                changed = self.snapshots.changed() => changed?,
                 changed = self.member.changed() => changed?,
                 () = member_changed => {}
             }
@@ -106,6 +109,7 @@ impl Sources {
             contact: belongs.then(|| contact_status(&contact, Instant::now(), Timestamp::now())),
             consensus: member.as_ref().map(consensus),
             storage: progress.data.map(|data| self.storage(data, progress.seal)),
+            snapshots: snapshots(*self.snapshots.borrow()),
             conditions: self.conditions.snapshot(),
             running: true,
         }
@@ -130,6 +134,18 @@ impl Sources {
         };
         StorageStatus { security: security.into(), backend: data.backend.into(), tpm: tpm.into() }
     }
+}
+
+/// The snapshots that are known; a time that no calendar has is none.
+fn snapshots(state: polis_snapshots::State) -> Option<SnapshotsStatus> {
+    let polis_snapshots::State { newest, kept, tried } = state;
+    let newest = newest?;
+    Some(SnapshotsStatus {
+        newest: Timestamp::from_second(newest.seconds).ok()?,
+        revision: newest.revision,
+        kept,
+        tried,
+    })
 }
 
 /// Whether two values say the same, apart from when a heartbeat was answered last.
@@ -244,6 +260,7 @@ mod tests {
             }),
             consensus: None,
             storage: None,
+            snapshots: None,
             conditions: vec![],
             running: true,
         };

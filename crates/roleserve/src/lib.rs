@@ -39,6 +39,7 @@
 
 mod addresses;
 mod announcements;
+mod before_vote;
 mod contact;
 mod control_plane;
 mod identity;
@@ -51,7 +52,8 @@ mod roles;
 mod shared;
 mod workers;
 
-pub use announcements::Announce;
+pub use announcements::{Announce, LockedNode, announce_while_locked};
+pub use before_vote::BeforeVote;
 pub use contact::Contact;
 pub use control_plane::{ControlPlane, ControlPlaneSettings, MemberSettings, StoredMember, StoredMemberError};
 pub use identity::Identity;

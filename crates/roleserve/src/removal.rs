@@ -1,6 +1,6 @@
 //! [`Removal`]: the cluster has let this node go, and how it is known.
 
-use polis_curator::{InvalidStatement, SignedTombstone};
+use polis_curator::{InvalidTombstone, SignedTombstone};
 use polis_identity::{AuthorityCertificate, PublicKey};
 use polis_proto::curator_state;
 use prost::Message as _;
@@ -25,7 +25,7 @@ pub enum NoProof {
     Unreadable(#[from] prost::DecodeError),
     /// The cluster's CA has not signed it.
     #[error("it is not to be believed")]
-    Invalid(#[from] InvalidStatement),
+    Invalid(#[from] InvalidTombstone),
     /// It is that of another node.
     #[error("it is about the node with the public key {0}")]
     OtherNode(PublicKey),

@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use polis_curator::SignedMemberList;
 use polis_identity::{AuthorityCertificate, NodeId};
 use polis_proto::curator_state::DecommissionPhase;
 use polis_proto::enrolment::ReportNodeRequest;
@@ -11,6 +10,7 @@ use polis_proto::enrolment::enrolment_client::EnrolmentClient;
 use polis_rpc::{CallError, ClusterClient, Trust};
 use polis_storage::{ClusterDirectory, Disk, Layout, LocalRoles, OperatorPeer, OperatorPeers, TwoGenerationsError};
 use polis_supervisor::{Context, Runnable, RunnableResult, runnable};
+use polis_unlock::SignedMemberList;
 use prost::Message as _;
 use tokio::sync::watch;
 
@@ -131,6 +131,7 @@ fn start(context: &Context, shared: &Arc<Shared>) -> RunnableResult {
     run!("orders", workers::orders::run);
     run!("peer-revocations", workers::peer_revocations::run);
     run!("record", workers::record::run);
+    run!("replacement", workers::replacement::run);
     run!("report", workers::report::run);
     run!("status", workers::status::run);
     run!("trust", workers::trust::run);
@@ -170,10 +171,7 @@ pub fn store_first_directory(
 pub fn addresses_on_disk(disk: &Arc<dyn Disk>, authority: &AuthorityCertificate, own: &NodeId) -> Vec<IpAddr> {
     let Layout { esp, .. } = Layout::new(Arc::clone(disk));
     let directory = esp.polis.cluster_directory.load().ok().flatten().map(|loaded| loaded.value.nodes);
-    let members = esp.polis.signed_members.load().ok().flatten();
-    let members = members
-        .and_then(|loaded| polis_proto::curator_state::SignedMemberList::decode(&loaded.value.signed_list[..]).ok())
-        .and_then(|wire| SignedMemberList::verify(wire, authority).ok());
+    let members = members_on_disk(disk, authority);
     let own_name = own.to_string();
     let mut nodes = directory.unwrap_or_default();
     nodes.retain(|node| node.node_id != own_name);
@@ -188,6 +186,13 @@ pub fn addresses_on_disk(disk: &Arc<dyn Disk>, authority: &AuthorityCertificate,
         }
     }
     all
+}
+
+/// The newest list of consensus members that was seen, if it can be read and the cluster has signed it. Blocks.
+pub(crate) fn members_on_disk(disk: &Arc<dyn Disk>, authority: &AuthorityCertificate) -> Option<SignedMemberList> {
+    let loaded = Layout::new(Arc::clone(disk)).esp.polis.signed_members.load().ok()??;
+    let wire = polis_proto::curator_state::SignedMemberList::decode(&loaded.value.signed_list[..]).ok()?;
+    SignedMemberList::verify(wire, authority).ok()
 }
 
 /// What an operator has said about where nodes are, as it is kept on the disk. Blocks.

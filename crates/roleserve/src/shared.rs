@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use polis_condition::{Conditions, Severity};
-use polis_curator::{Epoch, SignedMemberList};
 use polis_identity::{NodeId, RevocationList};
 use polis_proto::common::NodeRoles;
 use polis_proto::curator_state::DecommissionPhase;
@@ -16,12 +15,14 @@ use polis_proto::version::spec::Version;
 use polis_rpc::{CallPolicy, ClusterClient, Trust, detail};
 use polis_storage::{Disk, Layout, LocalRoles, SignedMembers};
 use polis_supervisor::{Cancelled, Context, with_causes};
+use polis_unlock::{Epoch, SignedMemberList};
 use prost::Message as _;
 use tokio::sync::watch;
 use tonic::{Code, Status};
 
 use crate::addresses::Addresses;
 use crate::announcements::Announce;
+use crate::before_vote::BeforeVote;
 use crate::contact::Contact;
 use crate::control_plane::ControlPlane;
 use crate::identity::Identity;
@@ -44,6 +45,8 @@ pub struct Settings {
     pub address: watch::Receiver<Option<IpAddr>>,
     /// Runs the consensus member and the curator of this node.
     pub control_plane: ControlPlane,
+    /// Asked before a new consensus member starts for the first time.
+    pub before_vote: Arc<dyn BeforeVote>,
     /// Version of this build, which the node reports to the cluster.
     pub version: Version,
     /// Where an operator says that nodes are: those given at the start and those set later, together.

@@ -11,6 +11,7 @@ pub(crate) mod nodes;
 pub(crate) mod orders;
 pub(crate) mod peer_revocations;
 pub(crate) mod record;
+pub(crate) mod replacement;
 pub(crate) mod report;
 pub(crate) mod status;
 pub(crate) mod trust;

@@ -11,13 +11,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use polis_curator::Epoch;
 use polis_identity::{AuthorityCertificate, ClusterId, JoinKey, NodeId, NodeKey, PublicKey};
 use polis_parameters::{Labels, RegisterTicket, StoragePolicy};
 use polis_proto::common::NodeTpmUsage;
 use polis_secret::Secret32;
 use polis_storage::journal::StorageSecurity;
 use polis_supervisor::Context;
+use polis_unlock::Epoch;
 use tokio::sync::watch;
 use tonic::Code;
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::join_all;
-use polis_curator::SignedMemberList;
 use polis_identity::{AuthorityCertificate, Certificate, ClusterId, NodeId, verify_certificate_authority};
 use polis_parameters::StoragePolicy;
 use polis_proto::common::{NodeStorageSecurity, NodeTpmUsage};
@@ -27,6 +26,7 @@ use polis_rpc::{
 use polis_secret::Secret32;
 use polis_storage::journal::StorageSecurity;
 use polis_supervisor::Context;
+use polis_unlock::SignedMemberList;
 use prost::Message as _;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};

@@ -80,13 +80,14 @@ impl<C: ConsensusProvider> Inner<C> {
                 let outcome = match &settled {
                     Ok(true) => Ok(()),
                     Ok(false) => Err(KeyOrderError::NotEncrypted),
-                    Err(Unsettled { error, begun: true }) => {
-                        Err(KeyOrderError::Unfinished { reason: with_causes(error) })
-                    }
-                    Err(Unsettled { error, begun: false }) => {
-                        Err(KeyOrderError::NotBegun { reason: with_causes(error) })
-                    }
+                    Err(unsettled) => Err(unsettled.as_order_error()),
                 };
+                self.tell(context, settled);
+                let _ = reply.send(outcome);
+            }
+            KeyOrder::Settle(reply) => {
+                let settled = self.settle_key(context, false).await;
+                let outcome = settled.as_ref().map(|_| ()).map_err(Unsettled::as_order_error);
                 self.tell(context, settled);
                 let _ = reply.send(outcome);
             }
@@ -300,5 +301,11 @@ struct Unsettled {
 impl Unsettled {
     fn of(begun: bool, error: impl Into<RotationError>) -> Self {
         Self { error: error.into(), begun }
+    }
+
+    /// The same for whoever has asked for it.
+    fn as_order_error(&self) -> KeyOrderError {
+        let reason = with_causes(&self.error);
+        if self.begun { KeyOrderError::Unfinished { reason } } else { KeyOrderError::NotBegun { reason } }
     }
 }

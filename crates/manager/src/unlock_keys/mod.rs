@@ -1,7 +1,7 @@
 //! The keys of the data partition while the node runs: who keeps the cluster's half, and how it is replaced.
 //!
 //! One runnable does all of it, so nothing of it happens twice at a time. Whenever contact with the leader begins, or the members
-//! of the consensus change, it compares its key with the one that the cluster keeps and sends it if that is another (after a
+//! of the consensus change, and before a member of this node starts that may soon have a vote, it compares its key with the one that the cluster keeps and sends it if that is another (after a
 //! restore), and sees whether its journal has to hold the key ([`plan`]). Once an hour it asks whether the journal's seal would
 //! open at the next start.
 //!

@@ -36,6 +36,8 @@ pub enum KeyOrderError {
 pub(crate) enum KeyOrder {
     Rekey(oneshot::Sender<Result<(), KeyOrderError>>),
     Reseal(oneshot::Sender<Result<SealKind, KeyOrderError>>),
+    /// Bring the key into order now. Its outcome says whether it is.
+    Settle(oneshot::Sender<Result<(), KeyOrderError>>),
 }
 
 /// The way of orders to whoever carries them out.

@@ -1,5 +1,6 @@
 //! What commands do to the files of a node that does not run ([`polis_control::NodeFiles`]).
 
+mod recover;
 mod reset;
 #[cfg(test)]
 mod reset_tests;
@@ -7,7 +8,7 @@ mod reset_tests;
 use std::path::Path;
 use std::sync::Arc;
 
-use polis_control::{NodeFiles, NodeFilesError, Peer, Reset};
+use polis_control::{NodeFiles, NodeFilesError, Peer, RecoverError, RecoverRequest, Recovery, Reset};
 use polis_encryption::GocryptfsData;
 use polis_storage::{DataGate, Disk, Layout, RootDirectory, RootError};
 
@@ -47,6 +48,11 @@ impl NodeFiles for FilesOnDisk {
         // A node that has never started has no directory for them yet.
         Layout::new(Arc::clone(&disk)).prepare_lasting().map_err(|error| failed(what(), error, hint))?;
         peers::store(&disk, &peers::pairs(peers)).map_err(|error| failed(what(), error, hint))
+    }
+
+    fn recover(&self, request: &RecoverRequest) -> Result<Box<dyn Recovery>, RecoverError> {
+        let root = open(&request.root).map_err(RecoverError::Failed)?;
+        Ok(Box::new(recover::HeldRecovery::look(root, request)?))
     }
 }
 

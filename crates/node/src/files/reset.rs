@@ -187,12 +187,15 @@ fn steps(disk: &dyn Disk, layout: &Layout) -> Result<Vec<(Step, &'static str)>, 
         cluster_directory,
         operator_peers,
         signed_members,
+        unlock,
         announced,
         network,
+        clock,
+        failures,
         // Somebody put it there. It stays, and is named.
         parameters: _,
     } = polis;
-    let Data { directory: data, partition, etcd, node } = data;
+    let Data { directory: data, partition, log, snapshots, etcd, node } = data;
     let DataEtcd { directory: etcd, data: etcd_data, credentials: peer_credentials, joining } = etcd;
     let DataNode { directory: node, credentials, roles, revocations } = node;
     let Encrypted { directory: encrypted, partition: encrypted_partition, slots, cipher, work } = encrypted;
@@ -227,6 +230,9 @@ fn steps(disk: &dyn Disk, layout: &Layout) -> Result<Vec<(Step, &'static str)>, 
     for path in operator_peers.full_paths() {
         file(&place(disk, &path), "where an operator said that nodes are")?;
     }
+    for path in unlock.full_paths() {
+        file(&place(disk, &path), "the node's unlock key, encrypted to the other members")?;
+    }
     for path in signed_members.full_paths() {
         file(&place(disk, &path), "the list of consensus members")?;
     }
@@ -236,6 +242,10 @@ fn steps(disk: &dyn Disk, layout: &Layout) -> Result<Vec<(Step, &'static str)>, 
     for path in network.full_paths() {
         file(&place(disk, &path), "how the network of the machine is set up")?;
     }
+    for slot in clock {
+        file(slot.path(), "the last time that the machine knew")?;
+    }
+    file(failures.path(), "how often the machine has failed")?;
     file(last_state.path(), "the last state")?;
     for directory in [root, esp, polis, encrypted, data, etcd, node] {
         for name in names(disk, directory)?.into_iter().filter(|name| durable::is_temporary(name)) {
@@ -252,8 +262,10 @@ fn steps(disk: &dyn Disk, layout: &Layout) -> Result<Vec<(Step, &'static str)>, 
     };
     content(etcd_data.path(), "the cluster's state, this node's copy")?;
     for path in set_aside_directories(disk, &layout.data.etcd)? {
-        content(&path, "the cluster's state, of an earlier membership")?;
+        content(&path, "the cluster's state, of an earlier membership or a recovery")?;
     }
+    content(snapshots.path(), "copies of the cluster's state")?;
+    content(log.path(), "the log of the node and of its machine")?;
     content(cipher.path(), "the encrypted data partition")?;
     content(work.path(), "what an interrupted change of keys left")?;
     content(ephemeral.path(), "sockets and files of the last run")?;
@@ -297,12 +309,17 @@ fn journal_slots(disk: &dyn Disk, layout: &Layout) -> Result<Vec<DiskPath>, Disk
 /// What lies in the node's directories and is not its own.
 fn stays(disk: &dyn Disk, layout: &Layout) -> Result<Vec<PathBuf>, DiskError> {
     let own = own_directories(layout);
-    let known: Vec<DiskPath> = steps(disk, layout)?
+    let mut known: Vec<DiskPath> = steps(disk, layout)?
         .into_iter()
         .map(|(Step::File(path) | Step::Content(path), _)| path)
-        .chain(own.iter().map(|directory| directory.path().clone()))
         .chain(set_aside_directories(disk, &layout.data.etcd)?)
         .collect();
+    for directory in own {
+        // A file in the place of a directory is not ours.
+        if matches!(disk.metadata(directory.path())?, Some(Metadata::Directory { .. })) {
+            known.push(directory.path().clone());
+        }
+    }
     let mut stays = Vec::new();
     for directory in std::iter::once(&layout.directory).chain(own.iter().copied()) {
         let emptied = known.contains(directory.path()) && is_emptied(layout, directory);
@@ -326,6 +343,8 @@ fn stays(disk: &dyn Disk, layout: &Layout) -> Result<Vec<PathBuf>, DiskError> {
 fn is_emptied(layout: &Layout, directory: &Directory) -> bool {
     let all = [
         &layout.data.etcd.data,
+        &layout.data.log,
+        &layout.data.snapshots,
         &layout.encrypted.cipher,
         &layout.encrypted.work,
         &layout.ephemeral.directory,
@@ -335,7 +354,7 @@ fn is_emptied(layout: &Layout, directory: &Directory) -> bool {
 }
 
 /// The declared directories below the root, parents first.
-fn own_directories(layout: &Layout) -> [&Directory; 11] {
+fn own_directories(layout: &Layout) -> [&Directory; 13] {
     let (data, encrypted, ephemeral) = (&layout.data, &layout.encrypted, &layout.ephemeral);
     [
         &layout.esp.directory,
@@ -344,6 +363,8 @@ fn own_directories(layout: &Layout) -> [&Directory; 11] {
         &data.etcd.directory,
         &data.etcd.data,
         &data.node.directory,
+        &data.log,
+        &data.snapshots,
         &encrypted.directory,
         &encrypted.cipher,
         &encrypted.work,

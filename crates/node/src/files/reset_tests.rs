@@ -7,7 +7,8 @@ use polis_storage::envelope::Format;
 use polis_storage::journal::{Intent, JOURNAL_FORMAT, Phase, Seals, StorageSecurity};
 use polis_storage::simulation::{Failure, SimulatedDisk};
 use polis_storage::{
-    Disk, DiskPath, FILE_MODE, Journal, JournalError, Layout, LocalRoles, OperatorPeers, PartitionMarker, Revocations,
+    Data, Disk, DiskPath, FILE_MODE, Journal, JournalError, Layout, LocalRoles, OperatorPeers, PartitionMarker,
+    Revocations,
 };
 
 use super::reset::{NodeReset, REASON};
@@ -55,9 +56,8 @@ fn node(phase: &Phase) -> Arc<SimulatedDisk> {
     let store = layout.journal_store(Seals::plain_only());
     store.store(&journal(phase), "test").unwrap();
     store.store(&journal(phase), "test").unwrap();
-    for directory in
-        [&layout.data.directory, &layout.data.etcd.directory, &layout.data.etcd.data, &layout.data.node.directory]
-    {
+    let Data { directory: data, log, etcd, node, .. } = &layout.data;
+    for directory in [data, log, &etcd.directory, &etcd.data, &node.directory] {
         directory.create("test").unwrap();
     }
     let marker = PartitionMarker { node_id: "metropolis-x".into(), backend: "plain".into() };
@@ -74,6 +74,12 @@ fn node(phase: &Phase) -> Arc<SimulatedDisk> {
         ("data/node/credentials", "secret"),
         ("data/node/.credentials.00112233445566778899aabbccddeeff.polis-tmp", "left"),
         ("ephemeral/consensus/peer-key.pem", "secret"),
+        // What a machine keeps of itself.
+        ("esp/polis/clock.0", "polis-clock"),
+        ("esp/polis/clock.1", "polis-clock"),
+        ("esp/polis/failures", "polis-failures"),
+        ("data/log/segment-0000000007", "{}"),
+        ("data/log/crash-dmesg-efi-1", "Oops"),
         ("esp/polis/parameters.pb", "somebody's"),
         ("notes.txt", "somebody's"),
         ("data/node/photo", "somebody's"),
@@ -81,7 +87,9 @@ fn node(phase: &Phase) -> Arc<SimulatedDisk> {
     ] {
         disk.create_exclusive(&path(file), FILE_MODE, what.as_bytes()).unwrap();
     }
-    for directory in ["", "data", "data/etcd", "data/etcd/data", "data/etcd/removed-1", "data/node", "esp/polis"] {
+    let directories =
+        ["", "data", "data/etcd", "data/etcd/data", "data/etcd/removed-1", "data/log", "data/node", "esp/polis"];
+    for directory in directories {
         disk.sync_directory("test", &path(directory)).unwrap();
     }
     for file in
@@ -140,6 +148,28 @@ fn from_every_phase_all_of_the_node_goes_and_all_of_others_stays() {
         assert_eq!(shown(&outcome.stays), STAYS, "{phase}");
         assert_eq!(all_files(&*disk), STAYS, "{phase}");
     }
+}
+
+#[test]
+fn what_has_the_place_of_the_machines_own_and_is_none_of_it_stays() {
+    let disk = Arc::new(SimulatedDisk::default());
+    let layout = Layout::new(disk.clone());
+    layout.prepare_start().unwrap();
+    layout.data.directory.create("test").unwrap();
+    for directory in ["esp/polis/clock.0", "esp/EFI"] {
+        disk.create_directory(&path(directory), 0o700).unwrap();
+    }
+    for file in ["esp/polis/clock.0/photo", "esp/EFI/loader.efi", "data/log", "data/clock.1"] {
+        disk.create_exclusive(&path(file), FILE_MODE, b"somebody's").unwrap();
+    }
+    let reset = NodeReset::look(disk.clone()).unwrap();
+    assert_eq!(
+        shown(&reset.plan.stays),
+        ["/simulated/data/clock.1", "/simulated/data/log", "/simulated/esp/EFI", "/simulated/esp/polis/clock.0",]
+    );
+    let before = all_files(&*disk);
+    reset.run().unwrap();
+    assert_eq!(all_files(&*disk), before);
 }
 
 /// What a start would find: a node that was not touched, one that does not start, or none at all.

@@ -43,6 +43,7 @@ fn start() -> Running {
         contact: None,
         consensus: None,
         storage: None,
+        snapshots: None,
         conditions: vec![],
         running: true,
     };

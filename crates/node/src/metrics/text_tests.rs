@@ -42,6 +42,7 @@ pub(crate) fn full() -> Snapshot {
             contact: Some(Contact { in_contact: true, last_heartbeat: None, leader: None, last_failure: None }),
             consensus: None,
             storage: None,
+            snapshots: None,
             conditions: vec![Condition {
                 name: "storage-insecure".into(),
                 severity: Severity::Warning,
@@ -64,6 +65,7 @@ pub(crate) fn full() -> Snapshot {
             leader: Some(1),
             raft_term: 5,
             no_space: true,
+            damage: None,
             cluster_id: Some(9),
             members: vec![member(1, false, true), member(2, true, true), member(3, true, false)],
         }),

@@ -13,8 +13,8 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use polis_curator::MemberList;
 use polis_identity::{ClusterId, JoinKey, NodeId, PublicKey, StatementKind, WrongSignatureError};
+use polis_unlock::MemberList;
 
 /// What an announcement is signed as.
 const KIND: StatementKind = StatementKind::new("polis announcement v1");
@@ -172,8 +172,8 @@ fn take<const LENGTH: usize>(rest: &mut &[u8]) -> Result<[u8; LENGTH], Unbelieva
 
 #[cfg(test)]
 mod tests {
-    use polis_curator::{Epoch, MemberEntry};
     use polis_identity::{CLUSTER_AUTHORITY_NAME, CertificateAuthority, NodeKey};
+    use polis_unlock::{Epoch, MemberEntry, Standing};
 
     use super::*;
 
@@ -195,6 +195,7 @@ mod tests {
                 join_key: self.join_key.public(),
                 share_key: None,
                 addresses: Vec::new(),
+                standing: Standing::Stays,
             }
         }
     }

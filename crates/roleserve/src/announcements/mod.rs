@@ -2,21 +2,28 @@
 //!
 //! A member announces itself while there is no leader, and once in a while when it hears another do so: whoever announces itself
 //! has lost the others, and they need not have noticed. Nobody else says anything, and while all is well nobody does.
+//!
+//! A node whose data are locked takes part as well ([`announce_while_locked`]), as far as it knows who it is: it looks for the
+//! others, which may have moved while it was off, and they answer.
 
+mod locked;
 mod message;
+
+pub use locked::{LockedNode, announce_while_locked};
 
 use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polis_identity::NodeId;
+use polis_identity::{ClusterId, JoinKey, NodeId, PublicKey};
 use polis_network::Announcements;
-use polis_storage::AnnouncementCounter;
+use polis_storage::{AnnouncementCounter, Layout};
 use polis_supervisor::{BoxError, Context, RunnableResult, with_causes};
+use polis_unlock::SignedMemberList;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::identity::Identity;
 use crate::kept::Kept;
 use crate::shared::{Shared, changed};
 use crate::workers::locate::{is_lost, until_lost};
@@ -63,25 +70,60 @@ impl Announce {
 
 pub(crate) async fn run(shared: Arc<Shared>, context: Context) -> RunnableResult {
     let identity = shared.identity(&context).await?;
-    let file = shared.layout.esp.polis.announced.clone();
-    let kept = Kept::new(file, "the counter of this node's announcements", "announcements-damaged");
     context.healthy();
-    let judge = Judge::new(identity.cluster_id(), identity.node_id());
-    let mut worker = Worker {
-        shared: &shared,
-        context: &context,
-        identity: &identity,
-        numbers: Numbers { kept, free: None },
-        judge,
-        told_of_other_version: false,
+    let speaker = Speaker {
+        cluster_id: identity.cluster_id(),
+        public_key: identity.public_key(),
+        join_key: identity.join_key.clone(),
     };
-    context.unless_cancelled(worker.serve()).await?
+    let mut worker = Worker::new(&*shared, &context, &speaker, Numbers::of(&shared.layout));
+    context.unless_cancelled(worker.serve(shared.settings.address.clone(), shared.settings.announce)).await?
 }
 
-struct Worker<'a> {
-    shared: &'a Shared,
+/// Whom a worker works for.
+trait Host: Sync {
+    /// The members of the cluster, as far as they are known.
+    fn members(&self) -> watch::Receiver<Option<Arc<SignedMemberList>>>;
+
+    /// Whether this node has lost the others.
+    fn is_lost(&self) -> bool;
+
+    /// Waits until this node has lost the others, or has not.
+    fn until_lost(&self, wanted: bool) -> impl Future<Output = ()> + Send;
+
+    /// A member is at this address.
+    fn heard(&self, node: NodeId, address: IpAddr);
+}
+
+impl Host for Shared {
+    fn members(&self) -> watch::Receiver<Option<Arc<SignedMemberList>>> {
+        self.members.subscribe()
+    }
+
+    fn is_lost(&self) -> bool {
+        is_lost(self)
+    }
+
+    async fn until_lost(&self, wanted: bool) {
+        until_lost(self, wanted).await;
+    }
+
+    fn heard(&self, node: NodeId, address: IpAddr) {
+        self.addresses.change(|known| known.announce(node, address));
+    }
+}
+
+/// Who announces itself.
+struct Speaker {
+    cluster_id: ClusterId,
+    public_key: PublicKey,
+    join_key: JoinKey,
+}
+
+struct Worker<'a, H> {
+    host: &'a H,
     context: &'a Context,
-    identity: &'a Identity,
+    speaker: &'a Speaker,
     numbers: Numbers,
     judge: Judge,
     /// Whether the log says that another version of the format is spoken on this link.
@@ -96,6 +138,11 @@ struct Numbers {
 }
 
 impl Numbers {
+    fn of(layout: &Layout) -> Self {
+        let file = layout.esp.polis.announced.clone();
+        Self { kept: Kept::new(file, "the counter of this node's announcements", "announcements-damaged"), free: None }
+    }
+
     async fn next(&mut self, context: &Context) -> Result<u64, BoxError> {
         let mut free = match self.free.take() {
             Some(free) => free,
@@ -115,13 +162,17 @@ impl Numbers {
     }
 }
 
-impl Worker<'_> {
+impl<'a, H: Host> Worker<'a, H> {
+    fn new(host: &'a H, context: &'a Context, speaker: &'a Speaker, numbers: Numbers) -> Self {
+        let judge = Judge::new(speaker.cluster_id, NodeId::of(&speaker.public_key));
+        Self { host, context, speaker, numbers, judge, told_of_other_version: false }
+    }
+
     /// Serves until the disk fails.
-    async fn serve(&mut self) -> RunnableResult {
-        let mut address = self.shared.settings.address.clone();
+    async fn serve(&mut self, mut address: watch::Receiver<Option<IpAddr>>, announce: Announce) -> RunnableResult {
         loop {
             let present = *address.borrow_and_update();
-            let own = present.filter(|address| self.shared.settings.announce.applies(*address));
+            let own = present.filter(|address| announce.applies(*address));
             let Some(own) = own else {
                 changed(&mut address).await;
                 continue;
@@ -143,7 +194,7 @@ impl Worker<'_> {
 
     /// Announces and listens until the sockets fail (which is returned) or the disk does (which is the error).
     async fn take_part(&mut self, sockets: &Announcements, own: IpAddr) -> Result<BoxError, BoxError> {
-        let mut members = self.shared.members.subscribe();
+        let mut members = self.host.members();
         let mut schedule = Schedule::default();
         let mut budget = Budget::new(Instant::now());
         loop {
@@ -151,14 +202,14 @@ impl Worker<'_> {
             if let Some(listed) = &listed {
                 self.judge.set_members(listed.list());
             }
-            let own_id = self.identity.node_id();
+            let own_id = NodeId::of(&self.speaker.public_key);
             let is_member = listed.is_some_and(|listed| listed.list().member(&own_id).is_some());
-            let is_lost = is_lost(self.shared);
+            let is_lost = self.host.is_lost();
             schedule.see(is_member && is_lost, Instant::now());
             let due = schedule.due.filter(|_| is_member);
             tokio::select! {
                 Ok(()) = members.changed() => {}
-                () = until_lost(self.shared, !is_lost) => {}
+                () = self.host.until_lost(!is_lost) => {}
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                     schedule.sent(Instant::now());
                     let announcement = self.announcement(own).await?;
@@ -184,12 +235,12 @@ impl Worker<'_> {
 
     async fn announcement(&mut self, own: IpAddr) -> Result<Vec<u8>, BoxError> {
         let announcement = Announcement {
-            cluster_id: self.identity.cluster_id(),
-            public_key: self.identity.public_key(),
+            cluster_id: self.speaker.cluster_id,
+            public_key: self.speaker.public_key,
             counter: self.numbers.next(self.context).await?,
             address: own,
         };
-        Ok(announcement.sign(&self.identity.join_key))
+        Ok(announcement.sign(&self.speaker.join_key))
     }
 
     /// Takes what was heard; returns whether another member has announced itself.
@@ -198,7 +249,7 @@ impl Worker<'_> {
             Ok(Some(Announcement { public_key, address, .. })) => {
                 let node = NodeId::of(&public_key);
                 tracing::debug!(%node, %address, "a member has announced itself on this link");
-                self.shared.addresses.change(|known| known.announce(node, address));
+                self.host.heard(node, address);
                 true
             }
             Ok(None) => false,
@@ -284,8 +335,8 @@ impl Budget {
 
 #[cfg(test)]
 mod tests {
+    use polis_storage::Disk;
     use polis_storage::simulation::SimulatedDisk;
-    use polis_storage::{Disk, Layout};
     use polis_supervisor::testing::Harness;
     use polis_supervisor::{BackoffSettings, Settings, runnable};
     use tokio::sync::watch;

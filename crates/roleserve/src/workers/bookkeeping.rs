@@ -5,10 +5,10 @@ use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use polis_curator::SignedMemberList;
 use polis_proto::curator_state;
 use polis_storage::ClusterDirectory;
 use polis_supervisor::{BoxError, Context, RunnableResult};
+use polis_unlock::SignedMemberList;
 use prost::Message as _;
 
 use crate::addresses::{Directory, Sighting};

@@ -186,6 +186,14 @@ impl Work<'_> {
                 Step::StoreCredentials => {
                     // Without a record there is nothing yet to start with; the cluster will tell.
                     let Some(read) = issued.and_then(|issued| self.credentials(issued)) else { return Ok(Next::Wait) };
+                    // Once, and before anything could have a vote: later, the cluster may have no leader without this member.
+                    let mut record = self.shared.record.subscribe();
+                    tokio::select! {
+                        biased;
+                        prepared = self.shared.settings.before_vote.prepare() => prepared?,
+                        // The role may have gone meanwhile.
+                        () = changed(&mut record) => return Ok(Next::Again),
+                    }
                     credentials = Some(read.clone());
                     self.shared.on_member_files(self.context, move |_, layout| begin_join(layout, &read)).await?;
                 }

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use polis_curator::SignedMemberList;
 use polis_identity::RevocationList;
 use polis_proto::curator_state;
 use polis_proto::enrolment::enrolment_client::EnrolmentClient;
 use polis_proto::enrolment::{Orders, WatchOrdersRequest};
 use polis_storage::{Revocations, SignedMembers};
 use polis_supervisor::{BoxError, Context, RunnableResult, with_causes};
+use polis_unlock::SignedMemberList;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
@@ -58,7 +58,7 @@ impl Follower for Follow<'_> {
 
     async fn take(&mut self, orders: Orders) -> Result<(), BoxError> {
         let decommission = orders.decommission();
-        let Orders { revocation_list, signed_list, decommission: _, members } = orders;
+        let Orders { revocation_list, signed_list, members, .. } = orders;
         self.take_revocations(revocation_list).await?;
         if let Some(signed_list) = signed_list {
             self.take_members(signed_list).await?;

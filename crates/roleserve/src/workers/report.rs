@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use polis_curator::Epoch;
 use polis_proto::enrolment::ReportNodeRequest;
 use polis_proto::enrolment::enrolment_client::EnrolmentClient;
 use polis_rpc::CallError;
 use polis_supervisor::{Context, RunnableResult};
+use polis_unlock::Epoch;
 
 use super::never;
 use crate::pause::Pause;

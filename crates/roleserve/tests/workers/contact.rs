@@ -1,9 +1,11 @@
 //! Contact with the leader: heartbeats, status, report, record, orders, tombstones, and what is on the disk at the next start.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use polis_curator::{Epoch, MemberEntry, MemberList, SignedMemberList, SignedTombstone, Tombstone};
+use polis_curator::{SignedTombstone, Tombstone};
 use polis_identity::{CertificateAuthority, NodeId, RevocationList};
 use polis_proto::common::NodeRoles;
 use polis_proto::common::node_roles::{KubernetesController, KubernetesWorker};
@@ -11,9 +13,15 @@ use polis_proto::curator_state::DecommissionPhase;
 use polis_proto::enrolment::Orders;
 use polis_proto::enrolment::get_members_response::ConsensusMember;
 use polis_proto::rpc_detail::RemovedNode;
-use polis_roleserve::{NO_CONTACT, RUNS_TWICE, Removal, UNKNOWN_TO_CLUSTER, store_first_directory};
+use polis_roleserve::{
+    LockedNode, NO_CONTACT, RUNS_TWICE, Removal, UNKNOWN_TO_CLUSTER, announce_while_locked, store_first_directory,
+};
 use polis_rpc::detail;
 use polis_storage::LocalRoles;
+use polis_supervisor::Context;
+use polis_supervisor::testing::Harness;
+use polis_unlock::{Epoch, MemberEntry, MemberList, SignedMemberList, Standing};
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tonic::Status;
 
@@ -52,6 +60,7 @@ fn list(cluster: &TestCluster, epoch: u64, nodes: &[&Node]) -> MemberList {
         join_key: node.identity.join_key.public(),
         share_key: None,
         addresses: vec![node.ip()],
+        standing: Standing::Stays,
     });
     let epoch = Epoch { incarnation: 1, epoch };
     MemberList::new(cluster.authority_certificate().cluster_id(), epoch, entries.collect())
@@ -190,6 +199,7 @@ async fn orders_are_checked_made_durable_and_followed() {
         signed_list: Some(signed.wire().clone()),
         decommission: phase.into(),
         members: vec![member(&leader)],
+        ..Orders::default()
     };
     let [older, newest] = [2, 3].map(|epoch| list(&cluster, epoch, &[&node]).sign(&cluster.authority));
     let foreign =
@@ -426,5 +436,49 @@ async fn members_that_lost_each_other_find_each_other_on_the_link() {
     first.in_contact().await;
     first.stop().await;
     second.stop().await;
+    leader.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_locked_member_hears_from_those_that_are_well_where_they_are_now() {
+    let cluster = TestCluster::default();
+    let (locked, mut well, leading) = (Node::new(&cluster), Node::new(&cluster), Node::new(&cluster));
+    let signed = list(&cluster, 1, &[&locked, &well, &leading]).sign(&cluster.authority);
+    for node in [&locked, &well] {
+        let record = polis_storage::SignedMembers { signed_list: signed.encode() };
+        node.layout.esp.polis.signed_members.store(&record, "test").unwrap();
+    }
+    well.announce = polis_roleserve::Announce::Everywhere;
+    // It has moved since the list was signed, and has not lost anybody by that.
+    well.address.send_replace(Some(free_address()));
+    let leader = Leader::start(leading.node.clone(), leading.ip());
+    leader.script.set_node(well.wire(NodeRoles::default()));
+    leader.script.answer_heartbeats(true);
+    well.start();
+    well.in_contact().await;
+
+    let heard = watch::Sender::<BTreeMap<NodeId, IpAddr>>::default();
+    let mut told = heard.subscribe();
+    let (identity, disk, address) = (Arc::clone(&locked.identity), Arc::clone(&locked.disk), locked.address.clone());
+    let harness = Harness::start(move |context: Context| {
+        let node = LockedNode {
+            node: identity.public_key(),
+            join_key: identity.join_key.clone(),
+            authority: identity.authority.clone(),
+            disk: Arc::clone(&disk),
+            address: address.subscribe(),
+            announce: polis_roleserve::Announce::Everywhere,
+            heard: heard.clone(),
+        };
+        async move {
+            context.healthy();
+            context.unless_cancelled(announce_while_locked(&context, node)).await?
+        }
+    });
+    let (id, ip) = (well.id(), well.ip());
+    let waited = timeout(PATIENCE, told.wait_for(|heard| heard.get(&id) == Some(&ip))).await.is_ok();
+    assert!(waited, "not heard: {:?}\n{}", *told.borrow(), harness.describe());
+    harness.finish().await;
+    well.stop().await;
     leader.stop().await;
 }

@@ -44,6 +44,8 @@ struct Inner {
     epoch: watch::Sender<u64>,
     pub(crate) statuses: watch::Sender<Vec<api::UpdateNodeStatusRequest>>,
     pub(crate) reports: watch::Sender<Vec<ReportNodeRequest>>,
+    /// Reasons for which the node has asked that its consensus member is replaced.
+    pub(crate) replacements: watch::Sender<Vec<String>>,
     pub(crate) heartbeats: watch::Sender<u32>,
     answers_heartbeats: AtomicBool,
 }
@@ -92,6 +94,7 @@ impl Script {
             epoch: watch::Sender::default(),
             statuses: watch::Sender::default(),
             reports: watch::Sender::default(),
+            replacements: watch::Sender::default(),
             heartbeats: watch::Sender::default(),
             answers_heartbeats: AtomicBool::new(true),
         }))
@@ -382,6 +385,22 @@ impl Enrolment for Script {
         _: Request<enrolment::StoreUnlockKeyRequest>,
     ) -> Result<Response<enrolment::StoreUnlockKeyResponse>, Status> {
         Err(Status::unimplemented(""))
+    }
+
+    async fn store_recovery_blob(
+        &self,
+        _: Request<enrolment::StoreRecoveryBlobRequest>,
+    ) -> Result<Response<enrolment::StoreRecoveryBlobResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn replace_member(
+        &self,
+        request: Request<enrolment::ReplaceMemberRequest>,
+    ) -> Result<Response<enrolment::ReplaceMemberResponse>, Status> {
+        self.check()?;
+        self.0.replacements.send_modify(|reasons| reasons.push(request.into_inner().reason));
+        Ok(Response::new(enrolment::ReplaceMemberResponse {}))
     }
 
     async fn check_unlock_key(

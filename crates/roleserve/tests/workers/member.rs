@@ -252,6 +252,40 @@ async fn a_role_that_is_taken_and_given_again_starts_clean() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_new_member_starts_once_the_node_is_prepared_for_a_vote() {
+    let cluster = TestCluster::default();
+    let founder = Founder::start(&cluster).await;
+    let script = founder.leader.script.clone();
+    let mut node = Node::of(&cluster, &founder);
+    node.prepared.send_replace(false);
+    founder.add(&node).await;
+    script.set_node(node.wire(founder.role(&node)));
+    node.start();
+    node.wait("asked", node.asked.subscribe(), |asked| *asked == 1).await;
+    assert_eq!(node.stored(), "reserved");
+    assert!(node.running().control_plane.member().borrow().is_none(), "it was started");
+
+    // Waiting for that keeps nobody from taking the role away.
+    script.set_node(node.wire(NodeRoles::default()));
+    node.no_member().await;
+    script.set_node(node.wire(founder.role(&node)));
+    node.wait("asked again", node.asked.subscribe(), |asked| *asked == 2).await;
+    assert_eq!(node.stored(), "reserved");
+    node.prepared.send_replace(true);
+    founder.promote(&node).await;
+    node.works().await;
+
+    // One that has a vote may be needed by the leader itself: nothing is waited for.
+    node.stop().await;
+    node.prepared.send_replace(false);
+    node.start();
+    node.works().await;
+    assert_eq!(*node.asked.borrow(), 2);
+    node.stop().await;
+    founder.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_join_goes_on_at_the_next_start() {
     let cluster = TestCluster::default();
     let founder = Founder::start(&cluster).await;

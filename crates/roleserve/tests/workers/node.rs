@@ -7,16 +7,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use polis_consensus::EtcdBinary;
 use polis_identity::{JoinKey, NodeId, ShareKey};
 use polis_proto::common::NodeRoles;
 use polis_proto::common::NodeStatus;
 use polis_proto::curator_api::Node as WireNode;
 use polis_proto::version::spec::Version;
-use polis_roleserve::{Announce, ControlPlane, ControlPlaneSettings, Identity, RoleServe, Settings};
+use polis_roleserve::{Announce, BeforeVote, ControlPlane, ControlPlaneSettings, Identity, RoleServe, Settings};
 use polis_storage::{Disk, HostDisk, Layout};
-use polis_supervisor::Context;
 use polis_supervisor::testing::Harness;
+use polis_supervisor::{BoxError, Context};
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -42,6 +43,21 @@ pub(crate) fn etcd() -> EtcdBinary {
         .unwrap_or_else(|_| panic!("there is no etcd to test with; run: scripts/setup test"))
 }
 
+/// Is prepared when the test says so.
+struct WhenTold {
+    prepared: watch::Receiver<bool>,
+    asked: watch::Sender<u32>,
+}
+
+#[async_trait]
+impl BeforeVote for WhenTold {
+    async fn prepare(&self) -> Result<(), BoxError> {
+        self.asked.send_modify(|asked| *asked += 1);
+        self.prepared.clone().wait_for(|prepared| *prepared).await?;
+        Ok(())
+    }
+}
+
 /// A node.
 pub(crate) struct Node {
     pub(crate) node: TestNode,
@@ -51,6 +67,10 @@ pub(crate) struct Node {
     pub(crate) address: watch::Sender<Option<IpAddr>>,
     pub(crate) peers: watch::Sender<Vec<(NodeId, IpAddr)>>,
     pub(crate) announce: Announce,
+    /// Whether the node is prepared for a vote when it is asked.
+    pub(crate) prepared: watch::Sender<bool>,
+    /// How often it was asked.
+    pub(crate) asked: watch::Sender<u32>,
     running: Option<Running>,
     // Last, so that it goes when nothing uses it any more.
     _directory: TempDir,
@@ -90,6 +110,8 @@ impl Node {
             address: watch::Sender::new(Some(free_address())),
             peers: watch::Sender::default(),
             announce: Announce::Nowhere,
+            prepared: watch::Sender::new(true),
+            asked: watch::Sender::default(),
             running: None,
             _directory: directory,
         }
@@ -127,6 +149,7 @@ impl Node {
             disk: Arc::clone(&self.disk),
             address: self.address.subscribe(),
             control_plane: control_plane.clone(),
+            before_vote: Arc::new(WhenTold { prepared: self.prepared.subscribe(), asked: self.asked.clone() }),
             version: Version::default(),
             peers: self.peers.subscribe(),
             announce: self.announce,

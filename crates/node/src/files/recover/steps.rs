@@ -1,0 +1,212 @@
+//! The steps of a recovery, one after the other.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+
+use polis_consensus::{OfflineMember, OfflineStart, RECOVERY_DIRECTORIES, peer_url};
+use polis_control::RecoverReport;
+use polis_curator::leave_alone;
+use polis_identity::{NodeId, PeerAddress};
+use polis_snapshots::{Checker, Restored};
+use polis_storage::{DIRECTORY_MODE, Disk, DiskPath, FILE_MODE, Layout};
+use polis_supervisor::{BoxError, Context, RunnableResult, Supervisor};
+
+use super::source::{MEMBER, Source, copy_member};
+use super::swap::swap;
+use super::{HeldRecovery, runtime};
+
+/// Directories below etcd's: in which everything is made, and beside the old data, as only there they can take their place, the new
+/// ones. What is found there is from an attempt that was cut off.
+const WORKSHOP: &str = RECOVERY_DIRECTORIES[0];
+/// See [`WORKSHOP`].
+const RECOVERED: &str = RECOVERY_DIRECTORIES[1];
+
+/// Steps of which is told while they are done, at most that many at a time.
+const TOLD: usize = 16;
+
+/// Does all of it.
+pub(super) fn run(recovery: &HeldRecovery, tell: &dyn Fn(&str)) -> Result<RecoverReport, BoxError> {
+    let runtime = runtime()?;
+    let (told, heard) = mpsc::sync_channel::<String>(TOLD);
+    let job = Arc::new(Job::of(recovery, told)?);
+    let outcome: Arc<Mutex<Option<Result<RecoverReport, BoxError>>>> = Arc::default();
+    let supervisor = {
+        let _entered = runtime.enter();
+        let (job, outcome) = (Arc::clone(&job), Arc::clone(&outcome));
+        Supervisor::builder().start(move |context: Context| {
+            let (job, outcome) = (Arc::clone(&job), Arc::clone(&outcome));
+            async move { work(&context, &job, &outcome).await }
+        })
+    };
+    drop(job);
+    // Ends with the last of those who could tell something.
+    while let Ok(text) = heard.recv() {
+        if text.is_empty() {
+            break;
+        }
+        tell(&text);
+    }
+    runtime.block_on(supervisor.shutdown())?;
+    let outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner).take();
+    outcome.unwrap_or_else(|| Err("it was stopped".into()))
+}
+
+/// One life of the work: its outcome is told, whatever it is, and it is not tried again.
+async fn work(
+    context: &Context,
+    job: &Arc<Job>,
+    outcome: &Mutex<Option<Result<RecoverReport, BoxError>>>,
+) -> RunnableResult {
+    context.healthy();
+    let done = job.run(context).await;
+    *outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(done);
+    job.say("");
+    Err(context.cancelled().await.into())
+}
+
+/// What the work needs of the recovery.
+struct Job {
+    disk: Arc<dyn Disk>,
+    workshop: DiskPath,
+    recovered: DiskPath,
+    node_id: NodeId,
+    identity_address: std::net::Ipv6Addr,
+    cluster_id: String,
+    highest: Option<polis_unlock::Epoch>,
+    source: OwnedSource,
+    etcd: polis_consensus::EtcdBinary,
+    tool: polis_snapshots::RestoreTool,
+    told: mpsc::SyncSender<String>,
+}
+
+enum OwnedSource {
+    Data(std::path::PathBuf),
+    Snapshot(std::path::PathBuf),
+}
+
+impl Job {
+    fn of(recovery: &HeldRecovery, told: mpsc::SyncSender<String>) -> Result<Self, BoxError> {
+        let disk: Arc<dyn Disk> = recovery.root.disk();
+        let etcd = Layout::new(Arc::clone(&disk)).data.etcd.directory;
+        Ok(Self {
+            workshop: etcd.path().child(WORKSHOP)?,
+            recovered: etcd.path().child(RECOVERED)?,
+            node_id: recovery.survivor.node_id,
+            identity_address: PeerAddress::of(&recovery.survivor.key.public()).ip(),
+            cluster_id: recovery.survivor.cluster_id.clone(),
+            highest: recovery.survivor.highest,
+            source: match &recovery.source {
+                Source::Data { directory, .. } => OwnedSource::Data(directory.clone()),
+                Source::Snapshot { file, .. } => OwnedSource::Snapshot(file.clone()),
+            },
+            etcd: recovery.etcd.clone(),
+            tool: recovery.tool.clone(),
+            told,
+            disk,
+        })
+    }
+
+    fn say(&self, text: &str) {
+        // Who does not listen any more does not need it.
+        let _ = self.told.send(text.to_owned());
+    }
+
+    async fn run(self: &Arc<Self>, context: &Context) -> Result<RecoverReport, BoxError> {
+        self.on_disk(context, |job| job.begin()).await?;
+        let workshop = std::path::absolute(self.disk.full_path(&self.workshop))?;
+        let snapshot = match &self.source {
+            OwnedSource::Data(data) => {
+                self.say("copying the data of this node's member");
+                let (from, to) = (data.join(MEMBER), workshop.join("copy").join(MEMBER));
+                context.blocking(move || copy_member(&from, &to)).await?;
+                self.say("reading them as those of a cluster of one, where nobody reaches them");
+                let taken = workshop.join("snapshot");
+                self.take_snapshot(context, &workshop, &taken).await?;
+                taken
+            }
+            OwnedSource::Snapshot(file) => file.clone(),
+        };
+        self.say("making a cluster of one of them");
+        let restored = Restored {
+            data_directory: std::path::absolute(self.disk.full_path(&self.recovered))?,
+            name: self.node_id.to_string(),
+            peer_url: peer_url(self.identity_address),
+            // Another one each time: the new member and the new cluster have ids that nobody has ever had.
+            token: format!("polis-{:032x}", rand::random::<u128>()),
+        };
+        self.tool.restore(context, &snapshot, &restored).await?;
+        let member =
+            OfflineMember::start(context, &self.etcd, &restored.data_directory, &workshop, OfflineStart::AsTheyAre)
+                .await?;
+        self.say("taking the other members out of its state");
+        let left = leave_alone(member.kv_root(), &self.node_id, &self.cluster_id, self.highest).await;
+        member.stop().await;
+        let left = left?;
+        self.say("putting the new data in the place of the old ones");
+        let kept = self.on_disk(context, |job| job.finish()).await?;
+        Ok(RecoverReport {
+            revision: left.revision,
+            others: left.others.into_iter().collect(),
+            incarnation: left.epoch.incarnation,
+            kept,
+        })
+    }
+
+    async fn on_disk<T: Send + 'static>(
+        self: &Arc<Self>,
+        context: &Context,
+        work: fn(&Self) -> Result<T, BoxError>,
+    ) -> Result<T, BoxError> {
+        let job = Arc::clone(self);
+        context.blocking(move || work(&job)).await
+    }
+
+    /// An empty workshop.
+    fn begin(&self) -> Result<(), BoxError> {
+        if self.disk.metadata(&self.workshop)?.is_some() {
+            self.disk.clear_directory(&self.workshop)?;
+        } else {
+            self.disk.create_directory(&self.workshop, DIRECTORY_MODE)?;
+        }
+        if self.disk.metadata(&self.recovered)?.is_some() {
+            self.disk.clear_directory(&self.recovered)?;
+            std::fs::remove_dir(self.disk.full_path(&self.recovered))?;
+        }
+        Ok(())
+    }
+
+    async fn take_snapshot(&self, context: &Context, workshop: &Path, taken: &Path) -> Result<(), BoxError> {
+        let copy = workshop.join("copy");
+        let member = OfflineMember::start(context, &self.etcd, &copy, workshop, OfflineStart::ForceAlone).await?;
+        let received = receive(&member, taken).await;
+        member.stop().await;
+        received
+    }
+
+    /// Makes sure that all of the new data are on the disk, and lets them be the member's.
+    fn finish(&self) -> Result<Option<std::path::PathBuf>, BoxError> {
+        let directory = std::fs::File::open(self.disk.full_path(&self.recovered))?;
+        rustix::fs::syncfs(&directory)?;
+        let kept = swap(&self.disk, &self.recovered)?;
+        // What is left of the work; the new data are in their place, so that what cannot be removed does no harm.
+        let _ = self.disk.clear_directory(&self.workshop);
+        let _ = std::fs::remove_dir(self.disk.full_path(&self.workshop));
+        Ok(kept)
+    }
+}
+
+/// Takes a snapshot of a member that nobody else uses.
+async fn receive(member: &OfflineMember, taken: &Path) -> Result<(), BoxError> {
+    let mut stream = member.snapshot().await?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(taken)?;
+    let mut checker = Checker::default();
+    while let Some(bytes) = stream.next().await? {
+        checker.update(&bytes);
+        file.write_all(&bytes)?;
+    }
+    checker.finish()?;
+    Ok(())
+}
