@@ -142,7 +142,7 @@ impl ImagePlan {
 
     fn compressed(&self, archive: Vec<u8>) -> Result<Vec<u8>, BuildError> {
         match self.compression {
-            // One thread and one level, so that the result depends on the program's version alone.
+            // One thread and one level, so that the result depends on the program's version alone: with more threads it is another.
             Compression::Zstd => Ok(Tool::Zstd.run(&["-19", "-T1", "-q", "-c", "-"].map(OsString::from), archive)?),
             Compression::None => Ok(archive),
         }

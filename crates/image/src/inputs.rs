@@ -5,8 +5,10 @@ use std::path::PathBuf;
 
 /// The kernel's command line, beside what is asked for. The machine's log goes to the screen and to the first serial port; a panic
 /// starts the machine again after ten seconds, so that a slot on trial does not hang for ever; the processor's random numbers are
-/// believed, as there is no other source so early; and ciphers are not tested at each start.
-pub const COMMAND_LINE: &str = "console=tty0 console=ttyS0,115200 quiet panic=10 random.trust_cpu=on cryptomgr.notests";
+/// believed, as there is no other source so early; ciphers are not tested at each start; and the kernel does not audit, as nobody
+/// asks for its records, which would go to the log and to the serial port instead.
+pub const COMMAND_LINE: &str =
+    "console=tty0 console=ttyS0,115200 quiet panic=10 random.trust_cpu=on cryptomgr.notests audit=0";
 
 /// Added for virtual machines: on a busy host an emulated timer is late, and the kernel, which checks it once, would panic.
 pub(crate) const VIRTUAL_MACHINE_COMMAND_LINE: &str = "no_timer_check";

@@ -133,7 +133,7 @@ pub fn bring_up() -> Result<Machine, BringUpError> {
 }
 
 /// Time since the kernel has started.
-fn since_boot() -> Duration {
+pub(crate) fn since_boot() -> Duration {
     let time = clock_gettime(ClockId::Boottime);
     // Neither is ever negative.
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))

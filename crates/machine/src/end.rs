@@ -5,20 +5,19 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use polis_supervisor::with_causes;
 use rustix::fs::sync;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount_remount, unmount};
 use rustix::system::{RebootCommand, reboot};
 
-use crate::bring_up::BringUpError;
+use crate::bring_up::{BringUpError, since_boot};
 use crate::console::{say_on, say_on_screen};
+use crate::failures::{self, HOLD};
 use crate::machine::Machine;
 use crate::mounts::{Mounted, is_on_disk, parse_mountinfo};
 use crate::pause::pause;
 use crate::{ESP, efi, is_init, watchdog};
-
-/// How long a machine whose node has failed is held before it starts again: long enough to read why, or to take a picture of it.
-pub const HOLD: Duration = Duration::from_secs(30);
 
 /// How long a mount may stay busy. Processes that were killed take a moment to let go of their files.
 const UNMOUNT_DEADLINE: Duration = Duration::from_secs(5);
@@ -73,12 +72,15 @@ fn plan(mounted: &[Mounted]) -> Vec<Step> {
 
 impl Machine {
     /// Ends the machine. The supervisor has stopped by now, and with it all that writes. `failure` is why the node has failed, if
-    /// it has: then it is told on the consoles, and the machine is held for [`HOLD`] before it ends. `close_mappings` is called
-    /// once nothing is mounted any more but the EFI system partition, and returns what went wrong.
+    /// it has: then it is told on the consoles, and the machine is held before it ends, the longer the more often that has happened
+    /// in a row ([`HOLD`], [`LONGEST_HOLD`](crate::LONGEST_HOLD)). `close_mappings` is called once nothing is mounted any more but the EFI system partition, and returns what went wrong.
     pub fn end(&self, how: How, failure: Option<&str>, close_mappings: impl FnOnce() -> Result<(), String>) -> ! {
         self.write_out();
-        if let Some(failure) = failure {
-            leave_in_crash_store(failure);
+        let failed = failure.map(|failure| (failure, self.count_failure(failure)));
+        if failed.is_none()
+            && let Err(error) = failures::forget(self.esp())
+        {
+            self.say(&with_causes(&error));
         }
         let mut close_mappings = Some(close_mappings);
         let mounted = parse_mountinfo(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default());
@@ -97,13 +99,29 @@ impl Machine {
                 self.say(&format!("{}: {reason}", describe(&step)));
             }
         }
-        if let Some(failure) = failure {
+        if let Some((failure, failures)) = failed {
+            let hold = failures::hold(failures);
             say_on_screen(CLEAR);
             self.say(&format!("this node has failed: {failure}"));
-            self.say(&format!("the machine starts again in {} s", HOLD.as_secs()));
-            self.hold();
+            if failures > 1 {
+                self.say(&format!("that was the failure number {failures} in a row, each soon after a start"));
+            }
+            self.say(&format!("the machine starts again in {} s, or at once with Ctrl-Alt-Del", hold.as_secs()));
+            // Everything is unmounted, so those keys may do what a kernel does with them by itself.
+            let _ = reboot(RebootCommand::CadOn);
+            self.hold(hold);
         }
         self.leave(how)
+    }
+
+    /// Counts a failure, and leaves it where the next start finds it. Returns how many there are in a row.
+    fn count_failure(&self, failure: &str) -> u32 {
+        leave_in_crash_store(failure);
+        let (failures, counted) = failures::count(self.esp(), since_boot());
+        if let Err(error) = counted {
+            self.say(&format!("this failure cannot be counted: {}", with_causes(&error)));
+        }
+        failures
     }
 
     /// Ends a machine that did not come up: tells why on whatever console there is, holds for [`HOLD`], and starts it again.
@@ -133,9 +151,9 @@ impl Machine {
         }
     }
 
-    fn hold(&self) {
+    fn hold(&self, long: Duration) {
         let start = Instant::now();
-        while start.elapsed() < HOLD {
+        while start.elapsed() < long {
             self.feed_watchdog();
             pause(Duration::from_secs(1));
         }
@@ -162,7 +180,7 @@ impl Machine {
             How::Restart => RebootCommand::Restart,
             How::FirmwareMenu => {
                 if let Err(error) = efi::ask_for_menu() {
-                    self.say(&polis_supervisor::with_causes(&error));
+                    self.say(&with_causes(&error));
                 }
                 RebootCommand::Restart
             }

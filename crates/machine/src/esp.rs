@@ -11,6 +11,9 @@ use crate::mounts::{make_directory, options_text};
 /// Where the EFI system partition is mounted.
 pub const ESP: &str = "/esp";
 
+/// Root of the node of a machine: the partition is mounted at its place in the layout of a node.
+pub(crate) const ROOT: &str = "/";
+
 /// Name of the condition that the EFI system partition can only be read.
 pub const ESP_READ_ONLY: &str = "esp-read-only";
 

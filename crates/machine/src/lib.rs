@@ -11,7 +11,8 @@
 //! - [`Machine::runnable`] is what goes on beside the node, under its supervisor: reaping orphans, the log of the kernel, records
 //!   of the last crash, the watchdog, the power button, time from the network, names and resolver, the log on the disk, the console.
 //! - [`Machine::end`] is the orderly end: what is mounted is unmounted, buffers are flushed, and the machine starts again or is
-//!   switched off. A node that failed is held for [`HOLD`], so that a person can read why.
+//!   switched off. A machine whose node failed is held for [`HOLD`], so that a person can read why, and each further time in a row
+//!   for longer, up to [`LONGEST_HOLD`].
 //!
 //! # What the image must hold
 //!
@@ -44,6 +45,7 @@ mod crash_records;
 mod efi;
 mod end;
 mod esp;
+mod failures;
 mod inputs;
 mod kept_log;
 mod kernel_log;
@@ -64,8 +66,9 @@ pub use clock::{CLOCK_NOT_SYNCHRONIZED, TIME_SERVERS_DISAGREE, TIME_TOO_EARLY};
 pub use command_line::KernelCommandLine;
 pub use console::{Overview, status_page};
 pub use efi::has_firmware_menu;
-pub use end::{HOLD, How};
+pub use end::How;
 pub use esp::{ESP, ESP_READ_ONLY, EspState};
+pub use failures::{HOLD, LONGEST_HOLD};
 pub use inputs::{Inputs, Names};
 pub use kept_log::{KeptEntry, KeptLog, LOG_BYTES, LOG_NOT_KEPT, SEGMENT_BYTES, read as read_kept_log};
 pub use machine::Machine;

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use polis_sys::{Command, ExitStatus, Importance, Input, Orphan, Output, reap_orphan};
+use polis_sys::{Bond, Command, ExitStatus, Importance, Input, Orphan, Output, reap_orphan};
 use tokio::sync::oneshot;
 
 /// Children that end at the same time as the orphans.
@@ -19,6 +19,7 @@ fn shell(script: String) -> Command {
         standard_output: Output::Discard,
         standard_error: Output::Discard,
         importance: Importance::default(),
+        bond: Bond::default(),
     }
 }
 

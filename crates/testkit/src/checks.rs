@@ -84,6 +84,7 @@ pub fn on_disk(root: &Path) -> OnDisk {
     };
     let directory = whole("the directory of nodes", layout.esp.polis.cluster_directory.load());
     let _ = whole("the signed member list", layout.esp.polis.signed_members.load());
+    let _ = whole("the unlock file", layout.esp.polis.unlock.load());
     let Some(journal) = journal else { return OnDisk { cluster_ca, ..OnDisk::default() } };
     assert!(journal.fault.is_none(), "one generation of the journal is not whole: {:?}", journal.fault);
     let key = PublicKey::new(journal.value.node_public_key).expect("the journal has a public key");

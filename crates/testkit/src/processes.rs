@@ -41,15 +41,32 @@ pub fn in_directory(directory: &Path) -> Vec<Process> {
     found
 }
 
-/// Waits until no process works in this directory any more; returns how long that took.
+/// Waits until no process works in this directory any more; returns how long that took. gocryptfs is not killed with its node: it takes
+/// a second to unmount and to end by itself.
 ///
 /// # Errors
 ///
 /// The processes that stay.
 pub fn wait_until_gone(directory: &Path) -> Result<Duration, String> {
+    wait_until_none_is_left(directory, |_| true)
+}
+
+/// Waits until no process works in this directory any more but those that hold encrypted data; returns how long that took.
+///
+/// # Errors
+///
+/// The processes that stay.
+pub fn wait_until_only_data_are_held(directory: &Path) -> Result<Duration, String> {
+    wait_until_none_is_left(directory, |process| {
+        !process.command.split(' ').next().is_some_and(|it| it.ends_with("/gocryptfs"))
+    })
+}
+
+fn wait_until_none_is_left(directory: &Path, matters: impl Fn(&Process) -> bool) -> Result<Duration, String> {
     let start = Instant::now();
     loop {
-        let left = in_directory(directory);
+        let mut left = in_directory(directory);
+        left.retain(&matters);
         if left.is_empty() {
             return Ok(start.elapsed());
         }

@@ -4,19 +4,16 @@
 //! later time of those that are whole counts. Losing both costs no more than a clock that may be wrong until a server answers.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use polis_logtree::Logger;
-use polis_storage::{DIRECTORY_MODE, DiskPath, FILE_MODE, HostDisk, durable};
+use polis_storage::{EspPolis, HostDisk, Layout, PlainFile};
 use polis_supervisor::BoxError;
 use sha2::{Digest as _, Sha256};
 
 use super::set_to;
-use crate::esp::{ESP, EspState};
-
-/// Below the EFI system partition.
-const DIRECTORY: &str = "polis";
-const NAMES: [&str; 2] = ["polis/clock.0", "polis/clock.1"];
+use crate::esp::{EspState, ROOT};
 
 /// What each file begins with: what it is, and the version of its format.
 const MAGIC: &str = "polis-clock 1";
@@ -46,41 +43,43 @@ pub(crate) fn raise_clock(esp: &EspState, logger: &Logger) {
 /// Where the last known time is kept.
 #[derive(Clone, Debug)]
 pub(crate) struct FloorFile {
-    esp: PathBuf,
+    root: PathBuf,
 }
 
 impl FloorFile {
     /// On this partition; none without one that can be read.
     pub(crate) fn on(esp: &EspState) -> Option<Self> {
         match esp {
-            EspState::Mounted { .. } | EspState::ReadOnly { .. } => Some(Self::at(Path::new(ESP))),
+            EspState::Mounted { .. } | EspState::ReadOnly { .. } => Some(Self::at(Path::new(ROOT))),
             EspState::Volatile => None,
         }
     }
 
-    fn at(esp: &Path) -> Self {
-        Self { esp: esp.to_owned() }
+    fn at(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    fn place(&self) -> Result<EspPolis, BoxError> {
+        Ok(Layout::new(Arc::new(HostDisk::open(&self.root)?)).esp.polis)
     }
 
     /// The last known time, if there is one.
     pub(crate) fn load(&self) -> Option<Timestamp> {
-        NAMES.iter().filter_map(|name| self.read(name)).max()
+        self.place().ok()?.clock.iter().filter_map(read).max()
     }
 
     /// Keeps a time, in place of the earlier of the two that are there.
     pub(crate) fn store(&self, time: Timestamp) -> Result<(), BoxError> {
-        let disk = HostDisk::open(&self.esp)?;
-        durable::create_directory(&disk, "machine/clock/directory", &DiskPath::parse(DIRECTORY)?, DIRECTORY_MODE)?;
-        let [first, second] = NAMES.map(|name| self.read(name));
-        let name = if first <= second { NAMES[0] } else { NAMES[1] };
-        Ok(durable::write(&disk, "machine/clock", &DiskPath::parse(name)?, FILE_MODE, encode(time).as_bytes())?)
+        let EspPolis { directory, clock: [first, second], .. } = self.place()?;
+        directory.create("machine/clock/directory")?;
+        let earlier = if read(&first) <= read(&second) { first } else { second };
+        Ok(earlier.write(encode(time).as_bytes(), "machine/clock")?)
     }
+}
 
-    fn read(&self, name: &str) -> Option<Timestamp> {
-        let disk = HostDisk::open(&self.esp).ok()?;
-        let bytes = polis_storage::Disk::read(&disk, &DiskPath::parse(name).ok()?, MAX_BYTES).ok()?;
-        decode(str::from_utf8(&bytes).ok()?)
-    }
+fn read(file: &PlainFile) -> Option<Timestamp> {
+    let bytes = file.read(MAX_BYTES).ok()??;
+    decode(str::from_utf8(&bytes).ok()?)
 }
 
 fn encode(time: Timestamp) -> String {
@@ -105,6 +104,7 @@ fn checksum(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::esp::ESP;
 
     fn time(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
@@ -124,6 +124,8 @@ mod tests {
     #[test]
     fn a_damaged_file_costs_one_generation_and_no_more() {
         let scratch = tempfile::tempdir().unwrap();
+        let esp = scratch.path().join(ESP.trim_start_matches('/'));
+        std::fs::create_dir(&esp).unwrap();
         let file = FloorFile::at(scratch.path());
         assert_eq!(file.load(), None);
         for second in [1000, 2000, 3000] {
@@ -131,7 +133,7 @@ mod tests {
             assert_eq!(file.load(), Some(time(second)));
         }
         // 3000 went in place of 1000.
-        let [newest, older] = NAMES.map(|name| scratch.path().join(name));
+        let [newest, older] = ["polis/clock.0", "polis/clock.1"].map(|name| esp.join(name));
         std::fs::write(&newest, "torn").unwrap();
         assert_eq!(file.load(), Some(time(2000)));
         file.store(time(4000)).unwrap();

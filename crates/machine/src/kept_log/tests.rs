@@ -1,6 +1,7 @@
 //! Tests of the kept log on a real directory.
 
 use polis_logtree::LogTree;
+use polis_storage::{HostDisk, Layout};
 use polis_supervisor::testing::Harness;
 
 use super::*;
@@ -26,6 +27,15 @@ async fn until(mut wanted: impl FnMut() -> bool) {
 
 fn name(text: &str) -> DistinguishedName {
     DistinguishedName::parse(text).unwrap()
+}
+
+#[test]
+fn the_log_is_where_the_layout_of_a_node_has_it() {
+    let root = tempfile::tempdir().unwrap();
+    let layout = Layout::new(Arc::new(HostDisk::open(root.path()).unwrap()));
+    let data = layout.data.directory.full_path();
+    assert_eq!(layout.data.log.full_path(), data.join(LOG_DIRECTORY));
+    assert_eq!(layout.data.partition.full_path(), data.join(MARKER));
 }
 
 #[tokio::test]

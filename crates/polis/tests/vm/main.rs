@@ -1,5 +1,5 @@
 //! Polis on machines of its own: the image that `scripts/image` has made, in virtual machines with firmware, TPM, disk and network
-//! (`scripts/test-vm`; a short form of it runs in `scripts/test`).
+//! (`scripts/test-vm`; with `--short` a short form of it).
 //!
 //! The environment variable `POLIS_TEST_IMAGE` names the directory with `polis.raw` and `polis.efi`. Without it there is nothing to
 //! boot, and each test says so and returns. `POLIS_SOAK=1` asks for the full counts, and for the tests that the short form leaves out.
@@ -12,6 +12,7 @@
 mod common;
 
 mod boot_state;
+mod install;
 mod keys;
 mod life;
 mod power_cuts;

@@ -102,7 +102,7 @@ fn power_goes_during_a_later_start() {
         if number > 0 {
             site.wait_for_label(&id, "cut", &(number - 1).to_string());
         }
-        site.polis(&format!("node set label {id} cut={number}"), &[]).succeeds();
+        site.asks(&format!("node set label {id} cut={number}"));
         vm.power_cut();
     }
 }

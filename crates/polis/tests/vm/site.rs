@@ -17,7 +17,7 @@ const IMAGE_VARIABLE: &str = "POLIS_TEST_IMAGE";
 const NEEDS: &[Need] = &[Need::Qemu, Need::Firmware, Need::Network, Need::DiskTools];
 
 /// Size of a machine's disk in bytes: room for the image, and for data that grow.
-const DISK: u64 = 2 << 30;
+pub(crate) const DISK: u64 = 2 << 30;
 
 /// Memory of a machine that runs alone, in MiB. The firmware and the kernel each hold a copy of the image for a moment.
 const MEMORY: u32 = 768;
@@ -30,6 +30,9 @@ pub(crate) const END: Duration = Duration::from_secs(120);
 
 /// How long the operator waits for something in the cluster.
 const PATIENCE: Duration = Duration::from_secs(240);
+
+/// What the operator is told while nobody listens on a port: nothing was asked, so it may be asked again.
+const NOBODY_LISTENS: &str = "refuses connections";
 
 /// What the console shows of a node that runs, before its id.
 pub(crate) const RUNNING: &str = "status I Running, node ";
@@ -90,9 +93,24 @@ impl Site {
         self.directory.path().join("config")
     }
 
+    /// As [`Site::polis`] for a line that must succeed, once somebody listens: a node opens its services a moment after it says that it
+    /// runs, and an emulated machine makes that moment long.
+    #[track_caller]
+    pub(crate) fn asks(&self, line: &str) -> Run {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let run = self.polis(line, &[]);
+            if !run.stderr.contains(NOBODY_LISTENS) || Instant::now() >= end {
+                run.succeeds();
+                return run;
+            }
+        }
+    }
+
     /// Becomes the owner of the cluster that the machine at port 0 has made.
+    #[track_caller]
     pub(crate) fn take_ownership(&self) {
-        self.polis("cluster takeownership --insecure-accept-and-persist-first-encountered-ca", &[]).succeeds();
+        self.asks("cluster takeownership --insecure-accept-and-persist-first-encountered-ca");
     }
 
     /// Parameters with which a machine makes a cluster.
@@ -202,11 +220,7 @@ pub(crate) fn running(machine: &Vm) -> String {
 /// As [`running`], for what comes after a position on the console.
 #[track_caller]
 pub(crate) fn running_after(machine: &Vm, position: usize) -> String {
-    machine.serial().wait_for_after(position, RUNNING, START);
-    // The rest of the line comes at once.
-    machine.serial().wait_for_after(position, ", roles ", END);
-    let text = machine.serial().text();
-    word_after(&text, RUNNING).unwrap_or_else(|| panic!("no node id on the console:\n{}", machine.serial().tail()))
+    machine.serial().wait_for_word_after(position, RUNNING, START)
 }
 
 /// The word after the last `mark` in a text.

@@ -35,7 +35,7 @@ fn three_machines_form_a_cluster_and_one_that_was_off_is_unlocked_by_the_others(
     for vm in &others {
         vm.serial().wait_for("waiting-for-approval", START);
         let id = word_after(&vm.serial().text(), crate::site::DURABLE).expect("who waits has an identity");
-        site.polis(&format!("node approve {id}"), &[]).succeeds();
+        site.asks(&format!("node approve {id}"));
         assert_eq!(running(vm), id, "{}", vm.serial().tail());
         ids.push(id);
     }
@@ -43,7 +43,7 @@ fn three_machines_form_a_cluster_and_one_that_was_off_is_unlocked_by_the_others(
         site.wait("node list -o json", &format!("{id} is healthy"), |nodes| {
             nodes.iter().any(|node| node["node_id"] == id.as_str() && node["health"] == "HEALTHY")
         });
-        site.polis(&format!("node add role ConsensusMember {id}"), &[]).succeeds();
+        site.asks(&format!("node add role ConsensusMember {id}"));
         site.wait("consensus members -o json", &format!("{id} votes"), |members| {
             members.iter().any(|member| member["node_id"] == id.as_str() && member["learner"] == false)
         });

@@ -14,6 +14,7 @@
 mod builder;
 mod disk;
 mod firmware;
+mod fixed_network;
 mod network;
 mod qmp;
 mod serial;
@@ -28,6 +29,7 @@ use std::time::{Duration, Instant};
 pub use builder::{Boot, VmBuilder};
 pub use disk::{Disk, Served};
 pub use firmware::{Firmware, SecureBoot, SecureBootKeys};
+pub use fixed_network::set_bond_with_vlan;
 pub use network::VmNetwork;
 pub use qmp::Qmp;
 pub use serial::Serial;

@@ -151,6 +151,6 @@ fn port_name(port: usize) -> String {
 }
 
 /// Locally administered, and the same for a port in each test.
-fn hardware_address(port: usize) -> String {
+pub(super) fn hardware_address(port: usize) -> String {
     format!("52:54:00:78:00:{port:02x}")
 }

@@ -81,12 +81,28 @@ impl Serial {
         self.wait_after(position, &[pattern], deadline).1
     }
 
+    /// Waits for the first word behind a mark that comes after `position`, and gives it once it is whole.
+    ///
+    /// # Panics
+    ///
+    /// When it is not there in time, or the machine has ended without it.
+    pub fn wait_for_word_after(&self, position: usize, mark: &str, deadline: Duration) -> String {
+        self.wait(&[mark], deadline, |bytes| word_after(bytes.get(position..).unwrap_or_default(), mark.as_bytes())).0
+    }
+
     fn wait_after(&self, position: usize, patterns: &[&str], deadline: Duration) -> (usize, Duration) {
+        self.wait(patterns, deadline, |bytes| {
+            let new = bytes.get(position..).unwrap_or_default();
+            patterns.iter().position(|pattern| contains(new, pattern.as_bytes()))
+        })
+    }
+
+    /// Waits until `look` finds something in all that has come; returns it, and how long that took.
+    fn wait<T>(&self, patterns: &[&str], deadline: Duration, look: impl Fn(&[u8]) -> Option<T>) -> (T, Duration) {
         let start = Instant::now();
         let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            let new = state.bytes.get(position..).unwrap_or_default();
-            if let Some(found) = patterns.iter().position(|pattern| contains(new, pattern.as_bytes())) {
+            if let Some(found) = look(&state.bytes) {
                 return (found, start.elapsed());
             }
             let left = deadline.saturating_sub(start.elapsed());
@@ -133,6 +149,14 @@ fn contains(bytes: &[u8], pattern: &[u8]) -> bool {
     bytes.windows(pattern.len()).any(|window| window == pattern)
 }
 
+/// The word behind the first `mark`, if something that is not part of it has come behind it.
+fn word_after(bytes: &[u8], mark: &[u8]) -> Option<String> {
+    let begin = bytes.windows(mark.len()).position(|window| window == mark)? + mark.len();
+    let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
+    let length = bytes[begin..].iter().position(|byte| !is_word(byte))?;
+    Some(String::from_utf8_lossy(&bytes[begin..begin + length]).into_owned())
+}
+
 fn tail(bytes: &[u8]) -> String {
     // Firmware draws with control sequences, which would draw over the message of the test.
     let text: String =
@@ -172,6 +196,20 @@ mod tests {
         assert!(child.wait().unwrap().success());
         assert!(serial.text().contains("login"));
         assert_eq!(std::fs::read(scratch.path().join("log")).unwrap(), b"login: root\n");
+    }
+
+    #[test]
+    fn a_word_is_given_when_it_is_whole() {
+        for (text, expected) in [
+            ("node ", None),
+            ("node on", None),
+            ("node one-1", None),
+            ("node one-1,", Some("one-1")),
+            ("node one-1, node two ", Some("one-1")),
+            ("node , node two ", Some("")),
+        ] {
+            assert_eq!(word_after(text.as_bytes(), b"node ").as_deref(), expected, "{text:?}");
+        }
     }
 
     #[test]

@@ -65,7 +65,20 @@ pub(crate) const POLICY: Policy = Policy {
         Room {
             package: "polis-parameters",
             floor: 1,
-            may_use: &["polis-identity", "polis-network-configuration", "polis-proto", "polis-secret"],
+            may_use: &[
+                "polis-identity",
+                "polis-network-configuration",
+                "polis-proto",
+                "polis-recovery",
+                "polis-secret",
+            ],
+        },
+        // The recovery key and what is sealed to it, as values: no files, no clock. Parameters carry its public half; its blobs and
+        // snapshot files have the envelope of storage.
+        Room {
+            package: "polis-recovery",
+            floor: 1,
+            may_use: &["polis-identity", "polis-proto", "polis-secret", "polis-storage"],
         },
         Room {
             package: "polis-storage",
@@ -102,6 +115,19 @@ pub(crate) const POLICY: Policy = Policy {
                 "polis-sys",
             ],
         },
+        // Copies of what a member has; nothing of what that means.
+        Room {
+            package: "polis-snapshots",
+            floor: 3,
+            may_use: &[
+                "polis-condition",
+                "polis-consensus",
+                "polis-fault",
+                "polis-identity",
+                "polis-storage",
+                "polis-supervisor",
+            ],
+        },
         // Encrypted data partitions know nothing of clusters.
         Room {
             package: "polis-encryption",
@@ -134,6 +160,21 @@ pub(crate) const POLICY: Policy = Policy {
             floor: 2,
             may_use: &["polis-identity", "polis-proto", "polis-supervisor", "polis-version"],
         },
+        // Who opens whose data, as values: no files, no connections, no clock.
+        Room { package: "polis-unlock", floor: 2, may_use: &["polis-identity", "polis-proto", "polis-secret"] },
+        // The unlock port and who asks there: connections and time around what polis-unlock decides, and nothing of disks and etcd.
+        Room {
+            package: "polis-unlock-service",
+            floor: 3,
+            may_use: &[
+                "polis-identity",
+                "polis-proto",
+                "polis-rpc",
+                "polis-secret",
+                "polis-supervisor",
+                "polis-unlock",
+            ],
+        },
         // The curator knows nothing of local disks; its tests do, since the real etcd that they run needs one.
         Room {
             package: "polis-curator",
@@ -148,6 +189,7 @@ pub(crate) const POLICY: Policy = Policy {
                 "polis-secret",
                 "polis-storage",
                 "polis-supervisor",
+                "polis-unlock",
             ],
         },
         // What a node does because of its roles knows nothing of enrolment.
@@ -164,6 +206,7 @@ pub(crate) const POLICY: Policy = Policy {
                 "polis-rpc",
                 "polis-storage",
                 "polis-supervisor",
+                "polis-unlock",
             ],
         },
         // The Manager knows nothing of how a part does its work: no system calls, no log format.
@@ -178,11 +221,13 @@ pub(crate) const POLICY: Policy = Policy {
                 "polis-identity",
                 "polis-parameters",
                 "polis-proto",
+                "polis-recovery",
                 "polis-roleserve",
                 "polis-rpc",
                 "polis-secret",
                 "polis-storage",
                 "polis-supervisor",
+                "polis-unlock",
                 "polis-version",
             ],
         },
@@ -204,6 +249,7 @@ pub(crate) const POLICY: Policy = Policy {
                 "polis-control",
                 "polis-curator",
                 "polis-encryption",
+                "polis-fault",
                 "polis-identity",
                 "polis-image",
                 "polis-logtree",
@@ -215,9 +261,11 @@ pub(crate) const POLICY: Policy = Policy {
                 "polis-roleserve",
                 "polis-rpc",
                 "polis-secret",
+                "polis-snapshots",
                 "polis-storage",
                 "polis-supervisor",
                 "polis-tpm",
+                "polis-unlock",
                 "polis-update",
                 "polis-version",
             ],
@@ -234,6 +282,7 @@ pub(crate) const POLICY: Policy = Policy {
                 "polis-image",
                 "polis-parameters",
                 "polis-proto",
+                "polis-recovery",
                 "polis-rpc",
                 "polis-update",
                 "polis-version",
