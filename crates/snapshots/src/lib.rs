@@ -1,7 +1,7 @@
 //! Copies of the cluster's state, which every consensus member makes and checks by itself.
 //!
 //! [`Snapshots`] is the runnable: while this node's member works it takes a copy through its own etcd every [`PERIOD`], checks it, and
-//! keeps a few ([`retention`]). [`Snapshots::state`] says what there is. The files are etcd's own, so that any tool of etcd reads
+//! keeps a few (`retention`). [`Snapshots::state`] says what there is. The files are etcd's own, so that any tool of etcd reads
 //! them; `polis cluster recover --snapshot` makes a cluster of one.
 //!
 //! # What can be relied on

@@ -29,8 +29,9 @@ const LOOK_PAUSE: Duration = Duration::from_millis(5);
 /// Longest time that mounting may take, and that of a killed node may stay: well under a second, and more on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The data of a node that does not run, for a look at it or to change something. Encrypted data are mounted for that at a place
-/// of their own, by gocryptfs and not through the node, which leaves what is below the root as it is. Dropping it closes them.
+/// The data of a node, mostly of one that does not run, for a look at it or to change something. Encrypted data are mounted for that
+/// at a place of their own, by gocryptfs and not through the node, which leaves what is below the root as it is. Dropping it closes
+/// them.
 #[derive(Debug)]
 pub struct NodeData {
     root: PathBuf,
@@ -40,7 +41,7 @@ pub struct NodeData {
 /// How the data are.
 #[derive(Debug)]
 enum State {
-    /// An ordinary directory below the root, or nothing yet.
+    /// A directory below the root, or nothing yet.
     Plain,
     /// Mounted.
     Open(Mount),
@@ -79,6 +80,12 @@ impl NodeData {
             (false, _) => State::Unfinished(Scratch::new()),
         };
         Self { root: root.to_owned(), state }
+    }
+
+    /// The data of a node that runs and has them open, as it sees them itself.
+    #[must_use]
+    pub fn of_running(root: &Path) -> Self {
+        Self { root: root.to_owned(), state: State::Plain }
     }
 
     /// The data of the node with this root if these keys open them.

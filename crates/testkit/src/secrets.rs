@@ -9,6 +9,7 @@ use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use polis_storage::journal::Seals;
 use polis_storage::{HostDisk, Layout};
 
+use crate::mounts;
 use crate::node_data::NodeData;
 use crate::store::Store;
 
@@ -70,14 +71,15 @@ impl Secrets {
         self.add(name, &der);
     }
 
-    /// Adds what a node has on its disk: its keys, and those that it keeps for its cluster.
+    /// Adds what a node has on its disk, whether it runs or not: its keys, and those that it keeps for its cluster.
     ///
     /// # Panics
     ///
     /// When something there is not whole.
     pub fn add_disk(&mut self, root: &Path) {
         self.add_journal(root, Seals::plain_only());
-        let data = NodeData::of(root);
+        let is_open = !mounts::below(&root.join("data")).is_empty();
+        let data = if is_open { NodeData::of_running(root) } else { NodeData::of(root) };
         if data.is_locked() {
             return;
         }

@@ -76,7 +76,7 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(20);
         while !wanted() {
             assert!(Instant::now() < deadline, "{what}");
-            std::thread::sleep(Duration::from_millis(10));
+            sleep(Duration::from_millis(10));
         }
     }
 

@@ -2,24 +2,26 @@
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
 
-use polis_testkit::Cluster;
+use polis_testkit::{Cluster, NodeData};
 
 use crate::{all_healthy, binary};
 
 /// Name of the condition of a member that cannot read its data.
 const DAMAGED: &str = "consensus-data-damaged";
 
-/// Changes one byte in the middle of the log of the node's etcd, as a disk does that has forgotten a part of what it was given, and
-/// returns the path of the log and what is in it now.
-fn damage(cluster: &Cluster, node: usize) -> (PathBuf, Vec<u8>) {
-    let log = cluster.hosts[node].root().join("data/etcd/data/member/wal/0000000000000000-0000000000000000.wal");
+/// The log of etcd, below the root of a node.
+const LOG: &str = "data/etcd/data/member/wal/0000000000000000-0000000000000000.wal";
+
+/// Changes one byte in the middle of the log of the running node's etcd, as a disk does that has forgotten a part of what it was
+/// given, and returns where and what it is now. etcd reads it at its next start.
+fn damage(cluster: &Cluster, node: usize) -> (usize, u8) {
+    let log = cluster.hosts[node].root().join(LOG);
     let bytes = fs::read(&log).unwrap();
     let middle = bytes.iter().rposition(|byte| *byte != 0).unwrap() / 2;
-    let file = OpenOptions::new().write(true).open(&log).unwrap();
-    file.write_all_at(&[bytes[middle] ^ 0x55], middle as u64).unwrap();
-    (log.clone(), fs::read(&log).unwrap())
+    let damaged = bytes[middle] ^ 0x55;
+    OpenOptions::new().write(true).open(&log).unwrap().write_all_at(&[damaged], middle as u64).unwrap();
+    (middle, damaged)
 }
 
 #[test]
@@ -33,13 +35,13 @@ fn one_of_three_is_replaced_by_itself() {
         })
     };
     let before = members(&cluster);
+    let (place, damaged) = damage(&cluster, 2);
     cluster.kill(2);
-    let (_, damaged) = damage(&cluster, 2);
     cluster.start(2);
     let etcd = cluster.hosts[2].root().join("data/etcd");
     let kept = etcd.join("removed-1/member/wal/0000000000000000-0000000000000000.wal");
     assert_eq!(cluster.node(2).wait_exit_or("the old data are set aside", || kept.is_file()), None);
-    assert!(fs::read(&kept).unwrap() == damaged, "they are kept as they were");
+    assert_eq!(fs::read(&kept).unwrap()[place], damaged, "they are kept as they were");
     let status = cluster.node(2).wait("a member without a fault", |status| {
         status.consensus.as_ref().is_some_and(|consensus| consensus.members.len() == 3)
             && status.conditions.iter().all(|condition| condition.name != DAMAGED)
@@ -56,11 +58,13 @@ fn the_only_one_stays_as_it_is_and_names_the_choices() {
     let mut cluster = Cluster::on_loopback(binary(), 1);
     cluster.found();
     all_healthy(&cluster, 1);
+    damage(&cluster, 0);
     cluster.kill(0);
-    let (log, damaged) = damage(&cluster, 0);
+    let root = cluster.hosts[0].root();
+    let damaged = fs::read(NodeData::of(&root).path(LOG)).unwrap();
     cluster.start(0);
     let status = cluster.node(0).wait_condition(DAMAGED);
     let condition = status.conditions.iter().find(|condition| condition.name == DAMAGED).unwrap();
     assert!(condition.hint.contains("polis cluster recover"), "{condition:?}");
-    assert!(fs::read(&log).unwrap() == damaged, "nothing was changed");
+    assert!(fs::read(root.join(LOG)).unwrap() == damaged, "nothing was changed");
 }
