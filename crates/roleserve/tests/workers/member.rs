@@ -197,6 +197,23 @@ impl Node {
         self.wait_stored("established").await;
     }
 
+    /// Waits until the etcd of this node has lost its own connection to the other one, and whoever is there instead is none.
+    async fn wait_lost(&self) {
+        let is_lost = || {
+            let log = self.running().harness.describe();
+            let of_own = |line: &&str| line.contains("TCP streaming connection") && line.contains("stream-reader-type");
+            log.lines().rfind(of_own).is_some_and(|line| line.contains("lost"))
+        };
+        let becomes_lost = async {
+            while !is_lost() {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        if timeout(PATIENCE, becomes_lost).await.is_err() {
+            panic!("the connection is not lost\n{}", self.running().harness.describe());
+        }
+    }
+
     /// Waits until a write is acknowledged, however many are refused while there is no leader. Whether that happens at all depends on
     /// who led before.
     async fn works_again(&self) {
@@ -400,6 +417,8 @@ async fn a_member_that_has_moved_is_found_by_its_key() {
     let (old, new) = (founder.leader.ip, free_address());
     let founder = founder.move_to(new).await;
     let impostor = Leader::start(cluster.node(), old);
+    // Whether there is a leader meanwhile depends on who leads, as the other still finds this one.
+    node.wait_lost().await;
     node.peers.send_replace(vec![(founder.leader.node.id, new)]);
     node.works_again().await;
     node.stop().await;
