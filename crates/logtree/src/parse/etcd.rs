@@ -18,9 +18,10 @@ pub const ETCD_LINE_BYTES: usize = 8192;
 ///
 /// The severity comes from `level`, the place from `caller`, the text from `msg`; every other field is put behind the
 /// text as `key=value`, in the order of the line, and texts of several lines (stack traces) become lines of the entry. A
-/// line that is cut, no JSON, or without a known level and message becomes a raw entry.
+/// line that is cut, no JSON, or without a known level and message becomes a raw entry. The lines of etcd's gRPC, which are no JSON,
+/// are known as well.
 pub fn etcd(line: Line<'_>, now: Timestamp) -> (Timestamp, Payload) {
-    let parsed = if line.is_cut() { None } else { parse(line.data, now) };
+    let parsed = if line.is_cut() { None } else { parse(line.data, now).or_else(|| parse_grpc(line.data, now)) };
     parsed.unwrap_or_else(|| (now, Payload::Raw(Raw::new(line.data, line.original_length))))
 }
 
@@ -48,6 +49,23 @@ fn parse(line: &[u8], now: Timestamp) -> Option<(Timestamp, Payload)> {
     append_fields(&mut text, &rest);
     let leveled = Leveled::new(severity, location.unwrap_or(Location::UNKNOWN), &text);
     Some((timestamp.unwrap_or(now), Payload::Leveled(leveled)))
+}
+
+/// Reads a line as etcd's gRPC writes them with Go's own log: `WARNING: 2026/11/30 18:45:35 [core] grpc: ...`. The time has no zone, so
+/// that of the entry is taken.
+fn parse_grpc(line: &[u8], now: Timestamp) -> Option<(Timestamp, Payload)> {
+    const TIME: &[u8] = b"0000/00/00 00:00:00 ";
+    let (level, rest) = std::str::from_utf8(line).ok()?.split_once(": ")?;
+    let severity = match level {
+        "INFO" => Severity::Info,
+        "WARNING" => Severity::Warning,
+        "ERROR" | "FATAL" => Severity::Error,
+        _ => return None,
+    };
+    let (time, text) = rest.split_at_checked(TIME.len())?;
+    let shape = time.bytes().map(|byte| if byte.is_ascii_digit() { b'0' } else { byte });
+    let is_time = shape.eq(TIME.iter().copied());
+    is_time.then(|| (now, Payload::Leveled(Leveled::new(severity, Location::UNKNOWN, text))))
 }
 
 fn take<T>(slot: &mut Option<T>, value: impl FnOnce() -> Option<T>) -> bool {
@@ -128,5 +146,26 @@ impl<'de> Deserialize<'de> for Fields<'de> {
         }
 
         deserializer.deserialize_map(FieldsVisitor)
+    }
+}
+
+#[cfg(test)]
+mod grpc_tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_grpc_have_their_severity_and_nothing_else_is_taken_for_one() {
+        let read = |line: &str| match parse_grpc(line.as_bytes(), Timestamp::UNIX_EPOCH) {
+            Some((_, Payload::Leveled(leveled))) => Some(format!("{leveled:?}")),
+            Some((_, Payload::Raw(_))) | None => None,
+        };
+        for level in ["INFO", "WARNING", "ERROR", "FATAL"] {
+            let text = read(&format!("{level}: 2026/11/30 18:45:35 [core] grpc: it ends")).unwrap();
+            assert!(text.contains("[core] grpc: it ends") && !text.contains("18:45"), "{text}");
+        }
+        for line in ["NOTE: 2026/11/30 18:45:35 x", "WARNING: 2026-11-30 18:45:35 x", "WARNING: short", "panic: x", ""]
+        {
+            assert_eq!(read(line), None, "{line}");
+        }
     }
 }
