@@ -37,7 +37,7 @@ pub(crate) struct Child {
     pub(crate) run: Option<Run>,
     /// Counts lines that hint at a change.
     pub(crate) hints: u64,
-    /// The last run has ended because the cluster has removed this member.
+    /// The last run that ended did because the cluster has removed this member.
     pub(crate) removed: bool,
     /// The next run waits for this room on the disk.
     pub(crate) awaited_room: Option<Room>,
@@ -179,7 +179,11 @@ impl Health {
             self.leaderless_since = if answer.leader == 0 { self.leaderless_since.or(Some(now)) } else { None };
             self.last_answer = Some((now, answer));
         }
-        let phase = self.phase(now, run);
+        let mut phase = self.phase(now, run);
+        if phase == Phase::Starting && child.removed {
+            // What it was told holds until it finds out something else.
+            phase = Phase::Removed;
+        }
         // A run that is ready and has not complained lately has found room.
         let complains = run.no_space_at.is_some_and(|at| now.saturating_duration_since(at) < DISK_FULL_FOR);
         self.disk_was_full = complains || (self.disk_was_full || run.no_space_at.is_some()) && phase != Phase::Ready;
@@ -487,6 +491,20 @@ mod tests {
         let removed = Child { removed: true, ..Child::default() };
         let verdict = Health::default().observe(Instant::now(), &removed, None, "/data");
         assert_eq!((verdict.phase, names(&verdict), verdict.again_at), (Phase::Removed, vec![], None));
+    }
+
+    #[test]
+    fn a_member_that_was_removed_is_so_until_it_finds_out_something_else() {
+        let now = Instant::now();
+        let runs_again = Child { removed: true, ..child(now) };
+        let observe = |answer: Option<Answer>| {
+            let verdict = Health::default().observe(now, &runs_again, Some(answer), "/data");
+            (verdict.phase, verdict.faults.len())
+        };
+        assert_eq!(observe(None), (Phase::Removed, 0));
+        assert_eq!(observe(Some(Answer { has_read: false, ..answer() })), (Phase::Removed, 0));
+        assert_eq!(observe(Some(answer())), (Phase::Ready, 0));
+        assert_eq!(observe(Some(Answer { leader: 0, ..answer() })).0, Phase::Leaderless);
     }
 
     #[test]

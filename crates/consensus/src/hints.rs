@@ -42,13 +42,12 @@ impl Inner {
         self.child.send_modify(|child| child.run = None);
         // The observer may be gone already, and what it found out about the last run no longer counts.
         self.status.send_if_modified(|status| {
-            // Removed is final, also when the runnable ends.
-            let changed = !matches!(status.phase, Phase::Down | Phase::Removed);
-            if !changed {
-                return false;
-            }
-            (status.phase, status.process_id, status.leader) = (Phase::Down, None, None);
-            true
+            // That it was removed holds also when the runnable ends.
+            let phase = if status.phase == Phase::Removed { Phase::Removed } else { Phase::Down };
+            let down = (phase, None, None);
+            let is_news = (status.phase, status.process_id, status.leader) != down;
+            (status.phase, status.process_id, status.leader) = down;
+            is_news
         });
     }
 

@@ -51,8 +51,9 @@
 //!   ([`Consensus::defragment_members`]).
 //! - **Copies.** A member that has moved is not started while an etcd with its key answers where it was
 //!   ([`Consensus::set_former_addresses`]): its data were copied, and two would have one vote twice.
-//! - **Removal.** A member that the cluster has removed ends for good ([`Phase::Removed`]). Its data are put away with
-//!   [`set_aside`], after which the node may join anew.
+//! - **Removal.** A member that the cluster has removed says so ([`Phase::Removed`]) and runs only now and then: who stays may have
+//!   lost the commit of the removal in a kill, and then needs this vote to get it back. Once the cluster itself says that the node is
+//!   no member, the data are put away with [`set_aside`], after which the node may join anew.
 //! - **Damage.** An etcd that says that it cannot read its data is not started over and over ([`Status::damage`]). Nothing of them is
 //!   changed here: whether they may be put away depends on the others.
 //!

@@ -52,6 +52,13 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// Longest pause: a person who has cured the fault does not want to wait much longer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
+/// First pause before a member that was removed runs again; it doubles up to [`LONGEST_REMOVED_PAUSE`]. Mostly its node is told at once
+/// that it is no member any more, and stops it before.
+const FIRST_REMOVED_PAUSE: Duration = Duration::from_secs(1);
+
+/// Longest such pause. Who needs the vote has no leader until then; each run of one whose vote nobody needs takes a fraction of a second.
+const LONGEST_REMOVED_PAUSE: Duration = Duration::from_secs(15);
+
 /// etcd could not be started, or has ended.
 #[derive(Debug, thiserror::Error)]
 enum MemberError {
@@ -80,6 +87,7 @@ pub(crate) async fn run(inner: Arc<Inner>, log: Logger, context: Context) -> Run
         healthy: false,
         damage_was_seen: false,
         has_panicked: false,
+        removed_pause: FIRST_REMOVED_PAUSE,
     };
     let result = member.run().await;
     inner.take_down();
@@ -98,6 +106,8 @@ struct Running<'a> {
     damage_was_seen: bool,
     /// etcd has panicked in this life because it did not find itself among the members.
     has_panicked: bool,
+    /// How long the member rests when it is removed once more.
+    removed_pause: Duration,
 }
 
 impl Running<'_> {
@@ -125,9 +135,12 @@ impl Running<'_> {
                     self.inner.take_down();
                 }
                 Ok(End::Died(status)) => {
-                    if self.inner.was_removed() {
-                        return self.stay_removed().await;
+                    let is_removed = self.inner.child.borrow().removed;
+                    if self.inner.was_removed() || (is_removed && self.inner.does_not_find_itself()) {
+                        self.rest_removed().await?;
+                        continue;
                     }
+                    self.inner.child.send_modify(|child| child.removed = false);
                     if let Some(said) = self.inner.damage() {
                         // One that has worked is another case each time.
                         self.damage_was_seen &= !self.has_answered();
@@ -365,18 +378,28 @@ impl Running<'_> {
         }
     }
 
-    /// The member is gone for good; etcd is not started again. What follows is for others to decide.
-    async fn stay_removed(&mut self) -> RunnableResult {
+    /// The member was removed, and rests before it runs again. It does so until its node stops it: those who stay may not know of the
+    /// removal. etcd tells the one that goes first and writes down for itself, with its next entry, that the change holds; a leader
+    /// that is killed between the two comes back as one of as many as before, and may need this vote to find out.
+    async fn rest_removed(&mut self) -> Result<(), BoxError> {
+        let is_new = !self.inner.child.borrow().removed;
         self.inner.child.send_modify(|child| (child.run, child.removed) = (None, true));
         self.inner.status.send_modify(|status| {
             (status.phase, status.process_id, status.leader) = (Phase::Removed, None, None);
         });
-        tracing::warn!("the cluster has removed this member; etcd has ended and is not started again");
+        if is_new {
+            tracing::warn!(
+                "the cluster has removed this member; it runs now and then, until its node is told, as others may need its vote to \
+                 finish that"
+            );
+        }
         if !self.healthy {
             self.healthy = true;
             self.context.healthy();
         }
-        Err(self.context.cancelled().await.into())
+        let pause = self.removed_pause;
+        self.removed_pause = (pause * 2).min(LONGEST_REMOVED_PAUSE);
+        Ok(self.context.unless_cancelled(sleep(pause)).await?)
     }
 
     /// The data cannot be read; etcd is not started again. What follows is for others to decide.

@@ -53,7 +53,8 @@ pub enum Phase {
     Ready,
     /// etcd runs and does not answer, for longer than it should.
     Hanging,
-    /// The cluster has removed this member for good. etcd has ended and is not started again: its data are to be set aside
+    /// The cluster has removed this member, as its etcd said when it last ended. It runs now and then, as those who stay may need its
+    /// vote to find out. Once the cluster itself says that the node is no member, the member is to be stopped and its data set aside
     /// ([`set_aside`](crate::set_aside)), after which the node may join anew.
     Removed,
 }

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use crate::node::{Node, etcd, free_address};
 
 /// A program that says that it is a good etcd, and otherwise runs `body`. `$etcd` is the real one.
-fn fake_etcd(directory: &Path, version: &str, body: &str) -> PathBuf {
+pub(crate) fn fake_etcd(directory: &Path, version: &str, body: &str) -> PathBuf {
     let path = directory.join("fake-etcd");
     let real = etcd().path().display().to_string();
     let script = format!(

@@ -222,7 +222,12 @@ impl Members {
             Step::TakeRole(node) => {
                 let Some(record) = observation.records.get(node) else { return Ok(Next::AtOnce) };
                 tracing::warn!("{node} has the role of a consensus member and is none; the role is taken");
-                let transaction = without_role(Transaction::new(), record);
+                // With another certificate its node knows, also when it was away meanwhile, that it is to be another member.
+                let transaction = match state.revoke_peer(node).await? {
+                    Some(change) => change.add_to(Transaction::new()),
+                    None => Transaction::new(),
+                };
+                let transaction = without_role(transaction, record);
                 return settle(state, "membership/take-role", transaction).await;
             }
             Step::Relist => {

@@ -10,6 +10,8 @@ pub(crate) enum Stored {
     /// One that has not worked yet, with credentials that the cluster has replaced since.
     Outdated,
     Established,
+    /// One that has worked, with credentials that the cluster has replaced since.
+    Replaced,
 }
 
 /// What the member of this node is doing.
@@ -54,18 +56,17 @@ pub(crate) fn plan(has_role: bool, stored: Stored, running: Running, works: bool
             | Stored::Reserved
             | Stored::Joining
             | Stored::Outdated
-            | Stored::Established,
+            | Stored::Established
+            | Stored::Replaced,
             Running::No | Running::Yes | Running::Removed,
         ) => &[Step::Leave],
+        // Its etcd says so and the cluster does not yet: it will take the role, or issue other credentials. Until then those who stay may
+        // not know of the removal themselves, and need this vote to find out.
+        (true, Stored::Joining | Stored::Established, Running::Removed) => &[],
         // The role was taken and given back while nobody looked (window W23).
         (
             true,
-            Stored::Absent
-            | Stored::Remains
-            | Stored::Reserved
-            | Stored::Joining
-            | Stored::Outdated
-            | Stored::Established,
+            Stored::Absent | Stored::Remains | Stored::Reserved | Stored::Outdated | Stored::Replaced,
             Running::Removed,
         )
         | (true, Stored::Remains, Running::No)
@@ -75,11 +76,16 @@ pub(crate) fn plan(has_role: bool, stored: Stored, running: Running, works: bool
         (true, Stored::Absent, Running::No) => &[Step::Reserve, Step::StoreCredentials, Step::StartJoining],
         (true, Stored::Reserved, Running::No) => &[Step::StoreCredentials, Step::StartJoining],
         (true, Stored::Joining, Running::No) => &[Step::StartJoining],
-        (true, Stored::Established, Running::No) => &[Step::StartExisting],
+        (true, Stored::Established | Stored::Replaced, Running::No) => &[Step::StartExisting],
         (true, Stored::Joining, Running::Yes) if works => &[Step::FinishJoin],
         (
             true,
-            Stored::Absent | Stored::Remains | Stored::Reserved | Stored::Joining | Stored::Established,
+            Stored::Absent
+            | Stored::Remains
+            | Stored::Reserved
+            | Stored::Joining
+            | Stored::Established
+            | Stored::Replaced,
             Running::Yes,
         ) => &[],
     }
@@ -89,8 +95,15 @@ pub(crate) fn plan(has_role: bool, stored: Stored, running: Running, works: bool
 mod tests {
     use super::*;
 
-    const STORED: [Stored; 6] =
-        [Stored::Absent, Stored::Remains, Stored::Reserved, Stored::Joining, Stored::Outdated, Stored::Established];
+    const STORED: [Stored; 7] = [
+        Stored::Absent,
+        Stored::Remains,
+        Stored::Reserved,
+        Stored::Joining,
+        Stored::Outdated,
+        Stored::Established,
+        Stored::Replaced,
+    ];
     const RUNNING: [Running; 3] = [Running::No, Running::Yes, Running::Removed];
 
     #[test]
@@ -108,8 +121,12 @@ mod tests {
             (false, Stored::Outdated, Running::Yes, false, &[Leave]),
             (true, Stored::Joining, Running::Yes, true, &[FinishJoin]),
             (true, Stored::Established, Running::Yes, true, &[]),
-            (true, Stored::Established, Running::Removed, false, &[Renew, StoreCredentials, StartJoining]),
-            (true, Stored::Joining, Running::Removed, true, &[Renew, StoreCredentials, StartJoining]),
+            (true, Stored::Established, Running::Removed, false, &[]),
+            (true, Stored::Joining, Running::Removed, true, &[]),
+            (true, Stored::Replaced, Running::Removed, false, &[Renew, StoreCredentials, StartJoining]),
+            (true, Stored::Replaced, Running::No, false, &[StartExisting]),
+            (true, Stored::Replaced, Running::Yes, true, &[]),
+            (true, Stored::Outdated, Running::Removed, false, &[Renew, StoreCredentials, StartJoining]),
             (false, Stored::Established, Running::Yes, true, &[Leave]),
             (false, Stored::Established, Running::Removed, false, &[Leave]),
             (false, Stored::Joining, Running::Yes, false, &[Leave]),
@@ -140,8 +157,8 @@ mod tests {
                 (Stored::Joining, Running::Yes)
             }
             Step::StartExisting => {
-                assert_eq!((stored, running), (Stored::Established, Running::No));
-                (Stored::Established, Running::Yes)
+                assert!(matches!(stored, Stored::Established | Stored::Replaced) && running == Running::No);
+                (stored, Running::Yes)
             }
             Step::FinishJoin => {
                 assert_eq!((stored, running), (Stored::Joining, Running::Yes));
@@ -156,7 +173,9 @@ mod tests {
             // The credentials are gone; the data are not, or there were none.
             (Step::Leave, _) => &[Stored::Remains, Stored::Reserved],
             // The note is there beside the credentials; or these are gone.
-            (Step::Renew, Stored::Established) => &[Stored::Joining, Stored::Outdated, Stored::Remains],
+            (Step::Renew, Stored::Established | Stored::Replaced) => {
+                &[Stored::Joining, Stored::Outdated, Stored::Remains]
+            }
             (Step::Renew, _) => &[Stored::Remains],
             (
                 Step::Reserve | Step::StoreCredentials | Step::StartJoining | Step::StartExisting | Step::FinishJoin,
@@ -178,7 +197,11 @@ mod tests {
                     for step in plan(has_role, state.0, state.1, works) {
                         state = apply(*step, state.0, state.1);
                     }
-                    let expected = if has_role { Running::Yes } else { Running::No };
+                    let expected = match (has_role, stored, running) {
+                        (true, Stored::Joining | Stored::Established, Running::Removed) => Running::Removed,
+                        (true, ..) => Running::Yes,
+                        (false, ..) => Running::No,
+                    };
                     assert_eq!(state.1, expected, "{has_role} {stored:?} {running:?}");
                     assert_eq!(plan(has_role, state.0, state.1, true), [], "{has_role} {stored:?} {running:?}");
                 }

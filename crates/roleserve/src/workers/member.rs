@@ -14,7 +14,7 @@ use polis_proto::common::NodeRoles;
 use polis_proto::common::node_roles::ConsensusMember;
 use polis_storage::LocalRoles;
 use polis_supervisor::{BoxError, Context, RunnableResult, with_causes};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::sleep;
 
 use crate::control_plane::{
     ControlPlane, MemberSettings, StoredMember, begin_join, clear, finish_join, renew, reserve,
@@ -30,10 +30,6 @@ pub const MEMBER_CREDENTIALS_UNUSABLE: &str = "member-credentials-unusable";
 
 /// Name of the condition that is raised while a member cannot be started or put away.
 pub const MEMBER_NOT_CHANGED: &str = "member-not-changed";
-
-/// How long a member that was removed waits for the cluster to take the role away as well, which is what it does next, before it
-/// believes that it is to be another one (window W23).
-const REMOVAL_GRACE: Duration = Duration::from_secs(2);
 
 /// Pause before a step that failed is tried again. What it fails of is the disk or a port of this machine.
 const RETRY_PAUSE: Duration = Duration::from_secs(2);
@@ -65,7 +61,6 @@ impl Work<'_> {
         self.control_plane().finish_stop().await;
         let mut record = self.shared.record.subscribe();
         let mut member = self.control_plane().member();
-        let mut removed_since = None;
         loop {
             let recorded = record.borrow_and_update().clone();
             if let Some(recorded) = &recorded {
@@ -73,11 +68,7 @@ impl Work<'_> {
             }
             let running = member.borrow_and_update().clone();
             let phase = running.as_ref().map(|running| running.status().borrow().phase);
-            let is_removed = phase == Some(Phase::Removed);
-            removed_since = removed_since.filter(|_| is_removed).or_else(|| is_removed.then(Instant::now));
-            let patient_until =
-                removed_since.map(|since| since + REMOVAL_GRACE).filter(|until| Instant::now() < *until);
-            match self.step(recorded.as_ref(), phase, patient_until.is_some()).await {
+            match self.step(recorded.as_ref(), phase).await {
                 Ok(Next::Again) => {}
                 Ok(Next::Wait) => {
                     self.context.conditions().clear(MEMBER_NOT_CHANGED);
@@ -85,7 +76,6 @@ impl Work<'_> {
                         () = changed(&mut record) => {}
                         () = changed(&mut member) => {}
                         () = news(running.as_ref(), phase) => {}
-                        () = sleep_until(patient_until.unwrap_or_else(Instant::now)), if patient_until.is_some() => {}
                     }
                 }
                 Err(error) => {
@@ -131,17 +121,9 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Does what is to be done, if there is anything. While it is patient, a member that was removed and has its role is left as it is.
-    async fn step(
-        &self,
-        recorded: Option<&OwnRecord>,
-        phase: Option<Phase>,
-        is_patient: bool,
-    ) -> Result<Next, BoxError> {
+    /// Does what is to be done, if there is anything.
+    async fn step(&self, recorded: Option<&OwnRecord>, phase: Option<Phase>) -> Result<Next, BoxError> {
         let Some(roles) = *self.shared.roles.borrow() else { return Ok(Next::Wait) };
-        if is_patient && roles.consensus_member {
-            return Ok(Next::Wait);
-        }
         let key = self.identity.key.clone();
         let found =
             self.shared.on_member_files(self.context, move |_, layout| StoredMember::load(layout, &key)).await?;
@@ -152,6 +134,9 @@ impl Work<'_> {
             StoredMember::Reserved => Stored::Reserved,
             StoredMember::Joining(known) if issued.is_some_and(|issued| is_other(issued, known)) => Stored::Outdated,
             StoredMember::Joining(_) => Stored::Joining,
+            StoredMember::Established(known) if issued.is_some_and(|issued| is_other(issued, known)) => {
+                Stored::Replaced
+            }
             StoredMember::Established(_) => Stored::Established,
         };
         let doing = match phase {

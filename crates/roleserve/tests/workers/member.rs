@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use polis_consensus::{Configuration, Consensus, Member, PEER_PORT, PeerPki, Start, Status, Timing};
+use polis_consensus::{Configuration, Consensus, Member, PEER_PORT, PeerPki, Phase, Start, Status, Timing};
 use polis_identity::{NodeId, PeerAddress, PublicKey};
 use polis_proto::common::NodeRoles;
 use polis_proto::common::node_roles::ConsensusMember as ConsensusMemberRole;
@@ -197,6 +197,21 @@ impl Node {
         self.wait_stored("established").await;
     }
 
+    /// Waits until the etcd of this node has been started so often after it was removed, and has ended as removed again.
+    async fn runs_though_removed(&self, times: usize) {
+        let mut status = self.member().await.status();
+        let runs = async {
+            for _ in 0..times {
+                let ended = |status: &Status| (status.phase, status.process_id) == (Phase::Removed, None);
+                status.wait_for(ended).await.unwrap();
+                status.wait_for(|status| status.process_id.is_some()).await.unwrap();
+            }
+        };
+        if timeout(PATIENCE, runs).await.is_err() {
+            panic!("it does not run\n{}", self.running().harness.describe());
+        }
+    }
+
     /// Waits until the etcd of this node has lost its own connection to the other one, and whoever is there instead is none.
     async fn wait_lost(&self) {
         let is_lost = || {
@@ -355,9 +370,11 @@ async fn a_member_that_was_removed_and_keeps_its_role_joins_anew() {
     node.start();
     founder.promote(&node).await;
     node.works().await;
-    // The role is taken and given back, and the node hears of that only when it has begun anew with what it had.
+    // Its etcd knows that it was removed, and the cluster does not say so: others may need its vote to find out.
     founder.remove(&node).await;
-    node.wait_stored("joining").await;
+    node.runs_though_removed(2).await;
+    assert_eq!((node.stored(), node.set_aside()), ("established", Vec::new()));
+    // The role was taken and given back, and the node has heard of neither.
     let before = node.credentials();
     script.set_node(node.wire(founder.role(&node)));
     let is_replaced = async {
