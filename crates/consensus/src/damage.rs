@@ -6,12 +6,14 @@
 
 /// Parts of lines of etcd that tell that what is on the disk is not what it has written, each with what was done to the data in the
 /// example.
-const SIGNS: [&str; 16] = [
+const SIGNS: [&str; 17] = [
     // A byte of the log has changed, or a part of it is zeros.
     "walpb: crc mismatch",
     "wal: crc mismatch",
     // Of a record only the beginning was written: a power cut, within one sector.
     "proto: Record: ",
+    // What was written can be taken for a record, and not for what the record should hold.
+    "unmarshal should never fail",
     // The beginning of the log is something else.
     "wal: max entry size limit exceeded",
     "wal: file not found",
@@ -34,6 +36,10 @@ const SIGNS: [&str; 16] = [
     "unexpected fault address",
 ];
 
+/// Parts of a line that together tell the same: the codec has ended etcd, in words that depend on the byte that has changed. Elsewhere etcd
+/// copes with what it cannot decode.
+const CODEC_HAS_ENDED_IT: [&str; 2] = [r#""level":"fatal""#, r#""error":"proto: "#];
+
 /// Parts of lines that name another reason, whatever else they say: the file is there and cannot be had.
 const OTHER_REASONS: [&str; 6] = [
     "no space left on device",
@@ -47,7 +53,9 @@ const OTHER_REASONS: [&str; 6] = [
 /// Whether a line says that the member's data are damaged.
 #[must_use]
 pub(crate) fn is_sign(line: &str) -> bool {
-    SIGNS.iter().any(|sign| line.contains(sign)) && !OTHER_REASONS.iter().any(|reason| line.contains(reason))
+    let is_told =
+        SIGNS.iter().any(|sign| line.contains(sign)) || CODEC_HAS_ENDED_IT.iter().all(|part| line.contains(part));
+    is_told && !OTHER_REASONS.iter().any(|reason| line.contains(reason))
 }
 
 #[cfg(test)]
@@ -64,6 +72,9 @@ mod tests {
                 r#"{"level":"fatal","msg":"discovery failed","error":"proto: Record: illegal tag 0 (wire type 0)"}"#,
                 true,
             ),
+            // One byte changed, in each of 400 places of a log of 10 KiB: these two were 7 of the 361 deaths.
+            (r#"{"level":"fatal","msg":"discovery failed","error":"proto: illegal wireType 7"}"#, true),
+            (r#"{"level":"fatal","msg":"discovery failed","error":"proto: wrong wireType = 3 for field Type"}"#, true),
             ("panic: cannot use none as id", true),
             (
                 r#"{"level":"panic","msg":"failed to recover v3 backend from snapshot","error":"failed to find database snapshot file (snap: snapshot file doesn't exist)"}"#,
