@@ -21,7 +21,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 pub(crate) use certificate::{CertificateArguments, CertificateCommand};
 pub(crate) use cluster::{
     ClusterArguments, ClusterCommand, ClusterRecoveryKeyCommand, ConfigureCommand, ConfirmTwoArguments,
-    ConsensusArguments, ConsensusCommand, RecoverArguments, ShowClusterArguments, TicketCommand,
+    ConsensusArguments, ConsensusCommand, RecoverArguments, ShowClusterArguments, SnapshotCommand, TicketCommand,
 };
 pub(crate) use completion::{CompletionArguments, ManualArguments, Shell};
 pub(crate) use connection::{ConfigurationArguments, ConnectionArguments};

@@ -2,9 +2,9 @@
 
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
-use std::io::{self, Write as _};
+use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
@@ -21,6 +21,63 @@ pub(crate) enum Existing {
     Keep,
 }
 
+/// A file that is being written, and has no name yet. Dropped, it is gone.
+#[derive(Debug)]
+pub(crate) struct NewFile {
+    file: NamedTempFile,
+    directory: PathBuf,
+    path: PathBuf,
+    mode: u32,
+}
+
+impl NewFile {
+    /// Begins a file that will be `path`, with `mode`.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses.
+    pub(crate) fn begin(path: &Path, mode: u32) -> io::Result<Self> {
+        let directory = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            Some(_) | None => Path::new("."),
+        };
+        let file = tempfile::Builder::new()
+            .prefix(PREFIX)
+            .suffix(SUFFIX)
+            .permissions(Permissions::from_mode(mode))
+            .tempfile_in(directory)?;
+        Ok(Self { file, directory: directory.to_owned(), path: path.to_owned(), mode })
+    }
+
+    /// Where what was written so far can be read.
+    pub(crate) fn so_far(&self) -> io::Result<File> {
+        self.file.reopen()
+    }
+
+    /// Gives it its name, durably: when this returns, the file survives a power cut; when it does not, `path` is as it was.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses.
+    pub(crate) fn finish(self, existing: Existing) -> io::Result<()> {
+        // The mode at creation is subject to the umask of the caller; this one is not.
+        self.file.as_file().set_permissions(Permissions::from_mode(self.mode))?;
+        self.file.as_file().sync_all()?;
+        persist(self.file, &self.path, existing)?;
+        File::open(&self.directory)?.sync_all()
+    }
+}
+
+impl Write for NewFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
 /// Writes `bytes` to `path` with `mode`, durably: when this returns, the file survives a power cut; when it does not, `path`
 /// is as it was.
 ///
@@ -28,21 +85,9 @@ pub(crate) enum Existing {
 ///
 /// When the system refuses.
 pub(crate) fn write(path: &Path, bytes: &[u8], mode: u32, existing: Existing) -> io::Result<()> {
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        Some(_) | None => Path::new("."),
-    };
-    let mut file = tempfile::Builder::new()
-        .prefix(PREFIX)
-        .suffix(SUFFIX)
-        .permissions(Permissions::from_mode(mode))
-        .tempfile_in(directory)?;
+    let mut file = NewFile::begin(path, mode)?;
     file.write_all(bytes)?;
-    // The mode at creation is subject to the umask of the caller; this one is not.
-    file.as_file().set_permissions(Permissions::from_mode(mode))?;
-    file.as_file().sync_all()?;
-    persist(file, path, existing)?;
-    File::open(directory)?.sync_all()
+    file.finish(existing)
 }
 
 /// Whether a file of this name was left by a write that was interrupted.

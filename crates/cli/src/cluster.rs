@@ -9,6 +9,7 @@ mod keys_document;
 mod ownership;
 mod recover;
 mod recovery_key;
+mod snapshot;
 mod status;
 mod status_document;
 
@@ -40,6 +41,7 @@ pub(crate) fn run(arguments: &ClusterArguments, files: &dyn NodeFiles) -> Result
         ClusterCommand::ConfirmTwo(arguments) => confirm_two::run(arguments),
         ClusterCommand::RecoveryKey(arguments) => recovery_key::run(&arguments.command),
         ClusterCommand::Recover(arguments) => recover::run(arguments, files),
+        ClusterCommand::Snapshot(arguments) => snapshot::run(&arguments.command),
     }
 }
 

@@ -17,6 +17,7 @@ use polis_proto::cluster::cluster_server::ClusterServer;
 use polis_proto::cluster::{self, GetStatusResponse};
 use polis_proto::common;
 use polis_proto::curator_api::curator_local_server::CuratorLocalServer;
+use polis_proto::node_api::SaveSnapshotResponse;
 use polis_proto::node_api::node_server::NodeServer;
 use polis_proto::rpc_detail::MarginRefusal;
 use polis_rpc::testing::{TestCluster, TestNode, TestServer};
@@ -50,6 +51,8 @@ pub(crate) struct State {
     pub(crate) leader: Option<usize>,
     /// What the machine of each node starts from; nothing for one that is a daemon.
     pub(crate) boots: Vec<Option<FakeBoot>>,
+    /// The snapshot that nodes hand out; those that have none refuse.
+    pub(crate) snapshot: Vec<SaveSnapshotResponse>,
 }
 
 /// The images of a machine, by their SHA-256.
@@ -259,6 +262,7 @@ impl State {
             faults: VecDeque::new(),
             leader: Some(0),
             boots: vec![None; nodes.len()],
+            snapshot: Vec::new(),
         }
     }
 

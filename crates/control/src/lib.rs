@@ -39,7 +39,7 @@ pub use request::{Protocol, Request, RequestError};
 pub use socket::{SocketError, bind};
 pub use status::{
     ColdStart, ColdStartMode, ConsensusMember, ConsensusStatus, Contact, EnrolmentPhase, Epoch, LAST_STATE_FILE,
-    LastState, NodeState, SnapshotsStatus, Status, StorageStatus,
+    LastState, LockState, LockStatus, NodeState, SharesStatus, SnapshotsStatus, SplitStatus, Status, StorageStatus,
 };
 
 /// Version of the protocol on the socket that this code speaks. A node also answers version 1.

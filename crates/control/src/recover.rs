@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use polis_identity::NodeId;
+use polis_recovery::RecoveryKey;
 
 use crate::NodeFilesError;
 
@@ -16,6 +17,8 @@ pub struct RecoverRequest {
     pub etcd: Option<PathBuf>,
     /// A snapshot to be used instead of what the node's own member has.
     pub snapshot: Option<PathBuf>,
+    /// What opens a snapshot that is encrypted.
+    pub recovery_key: Option<RecoveryKey>,
     /// Somebody says that the others are gone for good.
     pub others_are_gone: bool,
 }

@@ -157,6 +157,56 @@ pub struct ColdStart {
     /// The newest membership that the node has made durable; absent before it has one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub epoch: Option<Epoch>,
+    /// How the key is split; absent while it is not.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub split: Option<SplitStatus>,
+}
+
+/// How a node has split the key of its data among the members of its cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SplitStatus {
+    /// The membership for which it was split.
+    pub epoch: Epoch,
+    /// How many of the holders open the node; none when it opens alone.
+    pub shares_needed: u8,
+    /// Ids of the nodes that hold a share.
+    pub holders: Vec<String>,
+    /// Whether that was tried since, and has given the key.
+    pub verified: bool,
+}
+
+/// Why the data of a node are not open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LockState {
+    /// It waits for others to open them.
+    Locked,
+    /// Its own keys cannot be unsealed, and only the recovery key helps.
+    Sealed,
+}
+
+/// How many shares of its key a node has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharesStatus {
+    /// That others have given.
+    pub have: u32,
+    /// That open its data.
+    pub need: u32,
+}
+
+/// What a node waits for whose data are not open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockStatus {
+    /// Why.
+    pub state: LockState,
+    /// What it waits for, for people. That time has passed is no change that followers of the status are told of.
+    pub reason: String,
+    /// Absent when it collects none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub shares: Option<SharesStatus>,
+    /// Fingerprint of the key that it shows instead of its own, for `polis unlock --fingerprint`; only of a node that is sealed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub fingerprint: Option<String>,
 }
 
 /// How a node is in touch with its cluster.
@@ -209,6 +259,9 @@ pub struct Status {
     /// Absent until the data partition's kind is decided.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub storage: Option<StorageStatus>,
+    /// Absent while the data are open, and before there are any.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub lock: Option<LockStatus>,
     /// Absent while the node has no snapshot that it knows of.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub snapshots: Option<SnapshotsStatus>,
@@ -250,6 +303,7 @@ mod tests {
             contact: None,
             consensus: None,
             storage: None,
+            lock: None,
             snapshots: None,
             conditions: vec![],
             running: true,

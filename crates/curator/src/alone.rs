@@ -24,6 +24,8 @@ pub struct LeftAlone {
     pub others: BTreeSet<NodeId>,
     /// The epoch of the new list of members: of a higher incarnation than any list before.
     pub epoch: Epoch,
+    /// That list, as it is stored.
+    pub signed_list: Vec<u8>,
 }
 
 /// It was not done.
@@ -98,7 +100,8 @@ pub async fn leave_alone(
         transaction = transaction.put(layout::node(&changed.id), changed.encode());
     }
     leader.transact("recover/alone", transaction).await?;
-    Ok(LeftAlone { revision, others: others.iter().map(|other| other.value.id).collect(), epoch })
+    let others = others.iter().map(|other| other.value.id).collect();
+    Ok(LeftAlone { revision, others, epoch, signed_list: list.encode() })
 }
 
 /// The list of the survivor alone.

@@ -5,6 +5,7 @@ mod server;
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -14,6 +15,7 @@ use polis_identity::NodeId;
 use polis_rpc::{Limits, ServerIdentity, ServerSettings};
 use polis_supervisor::{Context, Runnable, RunnableResult};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use self::leading::while_leading;
 use crate::leadership::{Follow, alive};
@@ -23,6 +25,9 @@ use crate::{Heartbeats, LeaderState, Leadership, LeadershipTiming, Nodes, State}
 
 /// Name of the condition that removed members could still be helped by members that have not heard of it.
 const REMOVAL_UNFINISHED: &str = "removal-unfinished";
+
+/// How long the nodes may take to hear of a removal before it is said who has not: those that run hear of it in a moment.
+const HEARING: Duration = Duration::from_secs(3);
 
 /// Everything that a curator is made of.
 pub struct Settings {
@@ -126,6 +131,8 @@ impl Runnable for Curator {
             context.run("alive", move |context: Context| Arc::clone(&living).alive(context))?;
             let changing = Arc::clone(&inner);
             context.run("membership", move |context: Context| Arc::clone(&changing).change_members(context))?;
+            let telling = Arc::clone(&inner);
+            context.run("removals", move |context: Context| Arc::clone(&telling).tell_unfinished(context))?;
             context.run("server", move |context: Context| Arc::clone(&inner).serve(context))?;
             context.healthy();
             Err(context.cancelled().await.into())
@@ -164,14 +171,14 @@ impl Inner {
             let members = self.members.clone();
             async move { members.lead(leader).await }
         });
-        let told = tell_unfinished(self.members.unfinished(), context.conditions());
-        let both = async {
-            tokio::select! {
-                result = work => result,
-                result = told => result,
-            }
-        };
-        context.unless_cancelled(both).await?
+        context.unless_cancelled(work).await?
+    }
+
+    /// Says which removals are not finished: on every member, as its operator sees no other.
+    async fn tell_unfinished(self: Arc<Self>, context: Context) -> RunnableResult {
+        context.healthy();
+        let _cleared = Cleared(context.conditions());
+        context.unless_cancelled(tell_unfinished(self.nodes.unfinished(), context.conditions())).await?
     }
 
     /// Serves whoever calls.
@@ -195,21 +202,39 @@ impl Inner {
     }
 }
 
-/// Says which removals are not finished. Only the leader knows.
+/// Clears the condition when it is dropped: nobody says any more how it stands.
+struct Cleared<'a>(&'a Conditions);
+
+impl Drop for Cleared<'_> {
+    fn drop(&mut self) {
+        self.0.clear(REMOVAL_UNFINISHED);
+    }
+}
+
+/// Says which removals are not finished.
 async fn tell_unfinished(
     mut unfinished: watch::Receiver<Vec<UnfinishedRemoval>>,
     conditions: &Conditions,
 ) -> RunnableResult {
+    let mut is_raised = false;
     loop {
+        // A removal of which all hear at once is nobody's concern.
+        if !is_raised && !unfinished.borrow_and_update().is_empty() {
+            match timeout(HEARING, unfinished.wait_for(Vec::is_empty)).await {
+                Ok(heard) => drop(heard?),
+                Err(_) => is_raised = true,
+            }
+        }
         let texts: Vec<String> = unfinished.borrow_and_update().iter().map(|removal| removal.text.clone()).collect();
         if texts.is_empty() {
+            is_raised = false;
             conditions.clear(REMOVAL_UNFINISHED);
-        } else {
+        } else if is_raised {
             conditions.raise(
                 REMOVAL_UNFINISHED,
                 Severity::Warning,
                 texts.join("; "),
-                "start the members that have not heard of it, or remove them, too; until then keep the removed machine off the network",
+                "start those that have not heard of it; until then keep the removed machine off the network",
             );
         }
         unfinished.changed().await?;

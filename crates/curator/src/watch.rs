@@ -9,6 +9,7 @@
 //!   has changed meanwhile, and nothing piles up for it.
 //! - [`Nodes::trust`]: whom the cluster has let go.
 //! - [`Nodes::orders`]: what every node must learn at once.
+//! - [`Nodes::unfinished`]: removals of which not enough nodes have heard.
 //!
 //! What it knows may be old, by the time that an event takes; who needs to be sure reads the state itself.
 

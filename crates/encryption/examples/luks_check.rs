@@ -133,7 +133,7 @@ impl Check {
             expect(data.test_open(&first).await? && data.test_open(&second).await?, "both keys open it")?;
             expect(!data.test_open(&third).await?, "another key does not")?;
             self.say("added a key");
-            data.remove_key(&first, &second).await?;
+            data.remove_others(&second).await?;
             expect(!data.test_open(&first).await? && data.test_open(&second).await?, "only the second key opens it")?;
             self.say("removed a key");
             data.close().await?;

@@ -97,6 +97,7 @@ impl<C: ConsensusProvider> Inner<C> {
         journal: &Journal,
         roles: LocalRoles,
     ) -> Result<Node, Ended> {
+        self.know_members(context, journal).await?;
         let (credentials, path) = self.load_credentials(context).await?;
         let key = NodeKey::from_secret(credentials.node_key.clone());
         let node = node(journal, credentials, &path, roles)?;

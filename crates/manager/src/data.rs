@@ -1,28 +1,22 @@
 //! The data partition of the node: which backend it has, how it is opened, and what happens when it is lost.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use polis_condition::Severity;
-use polis_identity::{AuthorityCertificate, Certificate, JoinKey, NodeId, PublicKey, verify_certificate_authority};
-use polis_roleserve::{Announce, LockedNode, addresses_on_disk, announce_while_locked};
 use polis_secret::Secret32;
-use polis_storage::data::{DataError, UnlockKeys};
-use polis_storage::journal::{SealKind, StorageSecurity};
+use polis_storage::data::UnlockKeys;
+use polis_storage::journal::StorageSecurity;
 use polis_storage::{DataPartition, Journal};
-use polis_supervisor::{Context, with_causes};
-use tokio::sync::watch;
+use polis_supervisor::Context;
+use polis_unlock_service::Lock;
 use tokio::time::sleep;
 
 use crate::bring_up::node_id;
-use crate::cluster_access::{Applicant, ApplicantKey};
+use crate::cold_start::{DATA_KEYS_WRONG, Door};
 use crate::consensus::ConsensusProvider;
-use crate::failure::Failure;
 use crate::manager::Inner;
 use crate::pace::{Pace, Pauses};
-use crate::petition::Petition;
-use crate::trouble::{Ended, Trouble, until_cured};
+use crate::trouble::{Ended, until_cured};
 use crate::unlock::{KeysAtStart, keys_at_start};
 
 /// What to do about data that are not protected.
@@ -35,9 +29,6 @@ const STORAGE_LIMITS_HINT: &str = "nothing needs to be done if that is enough fo
 
 /// Name of the condition that the data partition was lost under the running node.
 const DATA_LOST: &str = "data-partition-lost";
-
-/// Name of the condition that no key that the node has opens its data.
-const DATA_KEYS_WRONG: &str = "data-keys-wrong";
 
 /// An open data partition, and what has opened it. Has no `Debug`: it holds keys.
 #[derive(Clone)]
@@ -66,14 +57,19 @@ impl<C: ConsensusProvider> Inner<C> {
         let owner = node_id(journal)?.to_string();
         let keys = match keys_at_start(journal)? {
             KeysAtStart::NotNeeded => {
+                self.cold_start.set_lock(Lock::Open);
                 until_cured(context, || async { Ok(partition.open(&owner, None, &self.data_progress).await?) }).await?;
                 None
             }
-            KeysAtStart::Own { node, cluster } => {
-                Some(self.open_with_keys(context, journal, &*partition, &owner, &node, &cluster).await?)
+            KeysAtStart::Own { node, cluster: own } => {
+                self.cold_start.set_lock(Lock::Locked);
+                let door = Door::new(context, &*partition, &owner, &node, &self.data_progress);
+                Some(self.open_with_keys(context, journal, &door, &own).await?)
             }
-            KeysAtStart::FromCluster { node } => {
-                Some(self.open_with_keys(context, journal, &*partition, &owner, &node, &[]).await?)
+            KeysAtStart::FromOthers { node } => {
+                self.cold_start.set_lock(Lock::Locked);
+                let door = Door::new(context, &*partition, &owner, &node, &self.data_progress);
+                Some(self.open_with_keys(context, journal, &door, &[]).await?)
             }
         };
         context.conditions().clear(DATA_LOST);
@@ -92,113 +88,36 @@ impl<C: ConsensusProvider> Inner<C> {
             }
         }
         self.opened.send_replace(Some(Opened { partition, keys }));
+        self.cold_start.set_lock(Lock::Open);
         Ok(())
     }
 
-    /// Opens the data partition with the first of the `own` keys that does. When none does, or there is none, the cluster is asked
-    /// for the one that it keeps.
+    /// Opens the data partition with the first of the `own` keys that does. When none does, or there is none, others are asked for one.
     async fn open_with_keys(
         &self,
         context: &Context,
         journal: &Journal,
-        partition: &dyn DataPartition,
-        owner: &str,
-        node: &Secret32,
+        door: &Door<'_>,
         own: &[Secret32],
     ) -> Result<UnlockKeys, Ended> {
         let mut pauses = Pauses::default();
-        let mut candidates = own.to_vec();
         loop {
-            if candidates.is_empty() {
-                candidates.push(self.key_of_cluster(context, journal).await?);
+            // What has come out of a recovery blob a moment ago is in no journal.
+            let recovered = self.recovery.opened_with();
+            if let Some(keys) =
+                door.try_keys(&recovered.into_iter().chain(own.iter().cloned()).collect::<Vec<_>>()).await?
+            {
+                context.conditions().clear(DATA_KEYS_WRONG);
+                return Ok(keys);
             }
-            for cluster in candidates {
-                let keys = UnlockKeys { node: node.clone(), cluster };
-                let opened = until_cured(context, || async {
-                    match partition.open(owner, Some(&keys), &self.data_progress).await {
-                        Ok(()) => Ok(true),
-                        Err(DataError::WrongKeys { .. }) => Ok(false),
-                        Err(error) => Err(Trouble::from(error)),
-                    }
-                });
-                if opened.await? {
-                    context.conditions().clear(DATA_KEYS_WRONG);
-                    return Ok(keys);
-                }
+            if !own.is_empty() {
+                door.say_wrong();
             }
-            context.conditions().raise(
-                DATA_KEYS_WRONG,
-                Severity::Error,
-                "no key that this node has or was given opens its data partition; nothing was changed",
-                "if directories or disks were swapped or brought back from a backup, put those together that belong together; the \
-                 node goes on trying, with its own keys and with the one that the cluster keeps",
-            );
-            context.unless_cancelled(sleep(pauses.next(Pace::Soon, rand::random()))).await?;
-            candidates = own.to_vec();
             // A founder that has not got as far has nobody to ask.
-            if journal.cluster_ca.is_some() && !own.is_empty() {
-                candidates.push(self.key_of_cluster(context, journal).await?);
+            if own.is_empty() || journal.cluster_ca.is_some() {
+                return self.open_by_others(context, journal, door, own).await;
             }
-        }
-    }
-
-    /// The cluster's half of the key, from a running cluster, however long it takes until there is one.
-    async fn key_of_cluster(&self, context: &Context, journal: &Journal) -> Result<Secret32, Ended> {
-        let (node, authority) = membership(journal)?;
-        let (disk, own) = (self.settings.disk.clone(), NodeId::of(&node));
-        let kept = context
-            .blocking({
-                let authority = authority.clone();
-                move || addresses_on_disk(&disk, &authority, &own)
-            })
-            .await;
-        let mut told = self.settings.peers.clone();
-        let heard = watch::Sender::<BTreeMap<NodeId, IpAddr>>::default();
-        let mut said = heard.subscribe();
-        let addresses = watch::Sender::new(all_addresses(&told.borrow_and_update(), &said.borrow_and_update(), &kept));
-        let locked = LockedNode {
-            node,
-            join_key: JoinKey::from_secret(journal.join_key.clone()),
-            authority: authority.clone(),
-            disk: self.settings.disk.clone(),
-            address: self.settings.address.clone(),
-            announce: Announce::WhereOthersAre,
-            heard,
-        };
-        let link = self.settings.access.apply(
-            context,
-            Applicant {
-                key: ApplicantKey::Join(JoinKey::from_secret(journal.join_key.clone())),
-                node,
-                authority: authority.clone(),
-                addresses: addresses.subscribe(),
-            },
-        );
-        let petition = Petition { link, node, authority };
-        let sealed = self.journal.seal_kind() == Some(SealKind::Tpm);
-        let follow = async {
-            loop {
-                let changed = tokio::select! {
-                    changed = told.changed() => changed,
-                    changed = said.changed() => changed,
-                };
-                if changed.is_err() {
-                    // The node is being stopped, or does not listen any more.
-                    std::future::pending::<()>().await;
-                }
-                addresses.send_replace(all_addresses(&told.borrow_and_update(), &said.borrow_and_update(), &kept));
-            }
-        };
-        let listen = async {
-            if let Err(error) = announce_while_locked(context, locked).await {
-                tracing::warn!(error = with_causes(&*error), "members of the cluster are not listened to on the link");
-            }
-            std::future::pending().await
-        };
-        tokio::select! {
-            key = petition.join(context, sealed) => key,
-            () = follow => std::future::pending().await,
-            never = listen => never,
+            context.unless_cancelled(sleep(pauses.next(Pace::Soon, rand::random()))).await?;
         }
     }
 
@@ -230,7 +149,10 @@ impl<C: ConsensusProvider> Inner<C> {
         let gate = self.gate.clone();
         context.blocking(move || gate.pass(|| ())).await;
         let lost = self.opened.send_replace(None);
-        if let Some(Opened { partition, .. }) = lost {
+        if let Some(Opened { partition, keys }) = lost {
+            if keys.is_some() {
+                self.cold_start.set_lock(Lock::Locked);
+            }
             until_cured(context, || async {
                 partition.close().await?;
                 partition.prepare(&self.data_progress).await?;
@@ -241,33 +163,4 @@ impl<C: ConsensusProvider> Inner<C> {
         self.consensus.resume();
         Ok(())
     }
-}
-
-/// Who the node is, and its cluster's CA, of a node that is a member.
-fn membership(journal: &Journal) -> Result<(PublicKey, AuthorityCertificate), Failure> {
-    let unusable = |source: Box<dyn std::error::Error + Send + Sync>| Failure::Disk {
-        what: "the enrolment journal cannot be used",
-        source,
-    };
-    let node = PublicKey::new(journal.node_public_key).map_err(|error| unusable(error.into()))?;
-    let der = journal.cluster_ca.clone().ok_or_else(|| {
-        unusable(
-            "the data partition is encrypted with a key that the cluster keeps, and the journal names no cluster"
-                .into(),
-        )
-    })?;
-    let certificate = Certificate::from_der(der).map_err(|error| unusable(error.into()))?;
-    let authority = verify_certificate_authority(certificate).map_err(|error| unusable(error.into()))?;
-    Ok((node, authority))
-}
-
-/// What an operator says comes first, then what members say now, then what was known before.
-fn all_addresses(told: &[(NodeId, IpAddr)], said: &BTreeMap<NodeId, IpAddr>, kept: &[IpAddr]) -> Vec<IpAddr> {
-    let mut all: Vec<IpAddr> = Vec::new();
-    for address in told.iter().map(|(_, address)| address).chain(said.values()).chain(kept) {
-        if !all.contains(address) {
-            all.push(*address);
-        }
-    }
-    all
 }

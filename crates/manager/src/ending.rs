@@ -12,7 +12,9 @@ use std::sync::Arc;
 use polis_consensus::set_aside_directories;
 use polis_secret::Secret32;
 use polis_storage::journal::{Phase, StorageSecurity, TransitionError};
-use polis_storage::{Disk, DiskError, DiskPath, Journal, JournalError, JournalStore, Layout, durable};
+use polis_storage::{
+    Disk, DiskError, DiskPath, Journal, JournalError, JournalStore, Layout, TwoGenerationsError, durable,
+};
 use polis_supervisor::Context;
 
 use crate::bring_up::internal;
@@ -48,6 +50,8 @@ impl<C: ConsensusProvider> Inner<C> {
             for name in verdict::CONDITIONS {
                 context.conditions().clear(name);
             }
+            // Nobody is helped any more by a node that is no member.
+            self.cold_start.keys.send_replace(None);
             if erase {
                 self.erase(context, &reason).await?;
                 self.erased.send_replace(true);
@@ -93,6 +97,9 @@ impl<C: ConsensusProvider> Inner<C> {
         let (store, layout, disk) = (self.journal.clone(), self.layout.clone(), self.settings.disk.clone());
         let reason = reason.to_owned();
         self.at_the_end(context, move || {
+            // While the journal says that the node is a member, what is missing here is made anew; afterwards nobody would look.
+            layout.esp.polis.recovery.discard("erase/recovery")?;
+            layout.esp.polis.unlock.discard("erase/unlock")?;
             let journal = erase_journal(&store, &reason)?;
             match (erase_files(&layout, &disk), &journal) {
                 (Ok(()), _) => {}
@@ -136,6 +143,9 @@ pub(crate) enum EndingError {
     /// A file.
     #[error(transparent)]
     Disk(#[from] DiskError),
+    /// A file of two generations.
+    #[error(transparent)]
+    Generations(#[from] TwoGenerationsError),
     /// The journal does not allow it, which it always does.
     #[error("a step that the enrolment journal does not allow")]
     Phase(#[from] TransitionError),
@@ -146,6 +156,7 @@ impl From<EndingError> for Trouble {
         match error {
             EndingError::Journal(error) => error.into(),
             EndingError::Disk(error) => error.into(),
+            EndingError::Generations(error) => error.into(),
             EndingError::Phase(error) => Self::Final(internal(error)),
         }
     }

@@ -92,7 +92,7 @@ fn first_keys(journal: &Journal) -> Result<Option<UnlockKeys>, Failure> {
         KeysAtStart::Own { node, cluster } if !cluster.is_empty() => {
             Ok(cluster.into_iter().next().map(|cluster| UnlockKeys { node, cluster }))
         }
-        KeysAtStart::Own { .. } | KeysAtStart::FromCluster { .. } => Err(Failure::Disk {
+        KeysAtStart::Own { .. } | KeysAtStart::FromOthers { .. } => Err(Failure::Disk {
             what: "the enrolment journal cannot be used",
             source: "the data partition is to be encrypted, and the journal does not hold the keys for that".into(),
         }),

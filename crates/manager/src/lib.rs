@@ -20,6 +20,9 @@
 //! (module `unlock`); who keeps the cluster's half while the node runs, and how it is replaced so that some key opens whatever is cut
 //! off, is the business of one more runnable ([`Manager::key_keeper`], module `unlock_keys`).
 //!
+//! A node that nobody else opens comes back by the cluster's recovery key: what is sealed to that is kept by another runnable
+//! ([`Manager::blob_keeper`]), and a locked node offers it and takes what somebody makes of it (module `recovery`).
+//!
 //! The decisions are pure: [`State`] with [`TRANSITIONS`], [`decide`], and the classification of errors and answers. The rest is a
 //! thin loop around them that reads, writes, calls the cluster ([`ClusterAccess`]) and starts the consensus member
 //! ([`ConsensusProvider`]) through traits, so that tests run it on a simulated disk beside a scripted cluster.
@@ -28,6 +31,7 @@
 
 mod bring_up;
 mod cluster_access;
+mod cold_start;
 mod consensus;
 mod create_cluster;
 mod data;
@@ -46,6 +50,7 @@ mod petition;
 mod preflight;
 mod prepare;
 mod progress;
+mod recovery;
 mod register;
 mod sealing;
 mod state;
@@ -59,6 +64,7 @@ pub use cluster_access::{
     Admission, Applicant, ApplicantKey, ApplicantLink, Attempt, AttemptProblem, CallFailure, ClusterAccess, Commitment,
     InCluster, KeptKey, Membership, News, Registration, RpcAccess, Unheard,
 };
+pub use cold_start::MemberKeys;
 pub use consensus::{ConsensusProvider, MemberSettings, WithoutData};
 pub use decision::{Decision, NewParameters, decide};
 pub use etcd::EtcdProvider;

@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use polis_condition::Severity;
 use polis_identity::NodeId;
-use polis_roleserve::Identity;
+use polis_roleserve::{Identity, SplitState};
 use polis_storage::data::{DataError, ProgressSender};
 use polis_storage::journal::{Phase, SealKind, Seals};
 use polis_storage::{DataBackends, Disk, Journal, JournalStore, Layout};
 use polis_supervisor::{Context, RunnableResult, SharedRunnable, runnable};
+use polis_unlock_service::{Contacts, Drilled, Exercise, KnownAddresses, Lock, Members, UnlockStatus};
 use tokio::sync::watch;
 
 use crate::cluster_access::ClusterAccess;
+use crate::cold_start::{ColdStartState, MemberKeys};
 use crate::consensus::ConsensusProvider;
 use crate::create_cluster::Begun;
 use crate::data::Opened;
@@ -23,6 +25,7 @@ use crate::gate::Gate;
 use crate::node::Node;
 use crate::parameter_source::ParameterSource;
 use crate::progress::{Outcome, Progress, Publisher, wait_finished};
+use crate::recovery::Recovering;
 use crate::register::RegistrationBegun;
 use crate::state::State;
 use crate::trouble::Ended;
@@ -67,6 +70,16 @@ pub(crate) struct Inner<C: ConsensusProvider> {
     pub(crate) opened: watch::Sender<Option<Opened>>,
     /// What operators ask about the keys of the node.
     pub(crate) key_orders: KeyOrders,
+    /// What the recovery key of the cluster needs and gives.
+    pub(crate) recovery: Recovering,
+    /// What unlocking by the other members needs and tells.
+    pub(crate) cold_start: ColdStartState,
+    /// The split of the key that is to be tried; absent while there is none. Set by whoever keeps the keys.
+    pub(crate) exercise: watch::Sender<Option<Exercise>>,
+    /// How far it has been tried. Set by the drills.
+    pub(crate) drilled: watch::Sender<Drilled>,
+    /// How the key is split, for the cluster; absent while it is not. Set by whoever keeps the keys.
+    pub(crate) split: watch::Sender<Option<SplitState>>,
 }
 
 impl<C: ConsensusProvider> Clone for Manager<C> {
@@ -93,7 +106,16 @@ impl<C: ConsensusProvider> Manager<C> {
             data_progress: ProgressSender::default(),
             opened: watch::Sender::new(None),
             key_orders: KeyOrders::new(),
+            recovery: Recovering::new(),
+            cold_start: ColdStartState::new(),
+            exercise: watch::Sender::new(None),
+            drilled: watch::Sender::default(),
+            split: watch::Sender::new(None),
         }))
+    }
+
+    pub(crate) fn inner(&self) -> &Inner<C> {
+        &self.0
     }
 
     /// The runnable that does the work. It is healthy once the node runs, and done once it has failed.
@@ -113,6 +135,17 @@ impl<C: ConsensusProvider> Manager<C> {
         runnable(move |context| {
             let inner = inner.clone();
             async move { inner.keep_keys(context).await }
+        })
+    }
+
+    /// The runnable that tries, for each split of the key, whether the members would open this node. They are looked for at these
+    /// addresses, beside those that the member list names.
+    #[must_use]
+    pub fn drills(&self, addresses: watch::Receiver<Arc<KnownAddresses>>) -> SharedRunnable {
+        let inner = self.0.clone();
+        runnable(move |context| {
+            let (inner, addresses) = (inner.clone(), addresses.clone());
+            async move { inner.run_drills(context, addresses).await }
         })
     }
 
@@ -184,6 +217,48 @@ impl<C: ConsensusProvider> Manager<C> {
     #[must_use]
     pub fn identity(&self) -> watch::Receiver<Option<Arc<Identity>>> {
         self.0.publisher.identity()
+    }
+
+    /// What the node knows of the members of its cluster, once it belongs to one, and in every later start.
+    #[must_use]
+    pub fn members(&self) -> watch::Receiver<Option<Members>> {
+        self.0.cold_start.members.subscribe()
+    }
+
+    /// The same with the keys by which the members know this node.
+    #[must_use]
+    pub fn member_keys(&self) -> watch::Receiver<Option<Arc<MemberKeys>>> {
+        self.0.cold_start.keys.subscribe()
+    }
+
+    /// Whether the data are locked.
+    #[must_use]
+    pub fn lock(&self) -> watch::Receiver<Lock> {
+        self.0.cold_start.lock.subscribe()
+    }
+
+    /// How far the node is on its way to being open, while it is locked.
+    #[must_use]
+    pub fn unlock_status(&self) -> watch::Receiver<Arc<UnlockStatus>> {
+        self.0.cold_start.unlocking.subscribe()
+    }
+
+    /// Where it is noted which members have called on the unlock port.
+    #[must_use]
+    pub fn contacts(&self) -> Contacts {
+        self.0.cold_start.contacts.clone()
+    }
+
+    /// How the key of the data is split among the members; `None` while it is not.
+    #[must_use]
+    pub fn split(&self) -> watch::Receiver<Option<SplitState>> {
+        self.0.split.subscribe()
+    }
+
+    /// Whether the members would open this node, as far as that was tried.
+    #[must_use]
+    pub fn drilled(&self) -> watch::Receiver<Drilled> {
+        self.0.drilled.subscribe()
     }
 
     /// The consensus member, while the node runs and has one.
@@ -329,10 +404,7 @@ impl<C: ConsensusProvider> Inner<C> {
     }
 
     async fn load_journal(&self, context: &Context) -> Result<Option<Journal>, Ended> {
-        let store = self.journal.clone();
-        let Some(loaded) = self.on_disk(context, move || store.load()).await? else {
-            return Ok(None);
-        };
+        let Some(loaded) = self.load_or_recover(context).await? else { return Ok(None) };
         let journal = loaded.value;
         self.record(&journal);
         if let Some(fault) = loaded.fault {
@@ -345,9 +417,16 @@ impl<C: ConsensusProvider> Inner<C> {
                 ),
                 "nothing is lost; look at the disk, since a second fault of this kind could cost the node its identity",
             );
-            self.store_journal(context, &journal, "journal/mend").await?;
+            let store = self.journal.clone();
+            self.on_disk(context, move || match store.load()? {
+                // As it is now: what is known of the members may have been written since.
+                Some(newest) => store.store(&newest.value, "journal/mend"),
+                None => Ok(()),
+            })
+            .await?;
         }
         self.forget_older_journal(context, &journal).await?;
+        self.know_members(context, &journal).await?;
         Ok(Some(journal))
     }
 
@@ -387,12 +466,20 @@ impl<C: ConsensusProvider> Inner<C> {
             Phase::Formattable | Phase::Formatted | Phase::Removed { .. } => return Ok(()),
         }
         let (store, newest) = (self.journal.clone(), journal.clone());
-        self.on_disk(context, move || store.unify(&newest, "journal/unify").map(|_| ())).await
+        // In a later life of the runnable, what is known of the members may have been written since.
+        let is_first_life = self.cold_start.keys.borrow().is_none();
+        self.on_disk(context, move || {
+            let newer = if is_first_life { None } else { store.load()? };
+            let newest = newer.map_or_else(|| newest.clone(), |newer| newer.value);
+            store.unify(&newest, "journal/unify").map(|_| ())
+        })
+        .await
     }
 
     /// Tells everybody what the journal says.
     pub(crate) fn record(&self, journal: &Journal) {
         self.publisher.record(journal, self.journal.seal_kind());
+        self.recovery.note(journal);
     }
 
     /// Waits until the node has an address; the network raises the condition that says so.

@@ -12,6 +12,7 @@ use crate::decision::decide;
 use crate::ending::{is_erased, keys_are_left};
 use crate::failure::Failure;
 use crate::parameter_source::ParameterSource;
+use crate::recovery::is_recoverable;
 use crate::storage_choice::{can_begin, founders_storage};
 use crate::trouble::Trouble;
 
@@ -31,6 +32,13 @@ pub async fn preflight(
     let layout = Layout::new(disk);
     let journal = match layout.journal_store(seals.clone()).load() {
         Ok(loaded) => loaded.map(|loaded| loaded.value),
+        // The node starts, and waits for whoever has the recovery key.
+        Err(error) if is_recoverable(&layout, &error) => {
+            return match layout.newer_file() {
+                Some(newer) => Err(Failure::NewerFile(newer)),
+                None => Ok(()),
+            };
+        }
         Err(error) => return only_final(error),
     };
     if let Some(journal) = &journal

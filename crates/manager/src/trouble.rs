@@ -48,6 +48,11 @@ impl Trouble {
         let (severity, pace) = (Severity::Error, Pace::Soon);
         Self::Curable(Curable { condition, severity, message, hint: hint.to_owned(), pace })
     }
+
+    /// The trouble with a record in two generations; `what` is said when no disk is at fault.
+    pub(crate) fn of_generations(error: TwoGenerationsError, what: &'static str) -> Self {
+        of_disk_or_final(error, TwoGenerationsError::disk_error, what)
+    }
 }
 
 /// Why the work of the Manager ended before Running.
@@ -199,7 +204,7 @@ impl From<JournalError> for Trouble {
 
 impl From<TwoGenerationsError> for Trouble {
     fn from(error: TwoGenerationsError) -> Self {
-        of_disk_or_final(error, TwoGenerationsError::disk_error, "the roles of this node cannot be used")
+        Self::of_generations(error, "the roles of this node cannot be used")
     }
 }
 

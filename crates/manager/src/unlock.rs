@@ -29,8 +29,8 @@ pub(crate) enum KeysAtStart {
         /// The cluster unlock key: any of these may be the one that opens, and they are tried in this order.
         cluster: Vec<Secret32>,
     },
-    /// The node has one half, and a running cluster the other.
-    FromCluster {
+    /// The node has one half. The other comes from a running cluster, or from the other members ([`crate::cold_start`]).
+    FromOthers {
         /// The node unlock key.
         node: Secret32,
     },
@@ -54,7 +54,7 @@ pub(crate) fn keys_at_start(journal: &Journal) -> Result<KeysAtStart, Failure> {
         });
     };
     Ok(match &journal.cluster_unlock_key {
-        None => KeysAtStart::FromCluster { node: node.clone() },
+        None => KeysAtStart::FromOthers { node: node.clone() },
         // A change of the key that was cut off may have got as far as making the old one useless, or not as far as making the
         // new one useful.
         Some(ClusterUnlockKey { current, pending }) => {
@@ -68,7 +68,7 @@ pub(crate) fn cold_start(journal: &Journal) -> Option<ColdStart> {
     journal.storage_security?;
     match keys_at_start(journal).ok()? {
         KeysAtStart::NotNeeded | KeysAtStart::Own { .. } => Some(ColdStart::Local),
-        KeysAtStart::FromCluster { .. } => Some(ColdStart::Cluster),
+        KeysAtStart::FromOthers { .. } => Some(ColdStart::Cluster),
     }
 }
 
@@ -106,7 +106,7 @@ mod tests {
         };
         let told = |journal: &Journal| match keys_at_start(journal).unwrap() {
             KeysAtStart::NotNeeded => "none".to_owned(),
-            KeysAtStart::FromCluster { node } => format!("cluster, {}", node.expose()[0]),
+            KeysAtStart::FromOthers { node } => format!("cluster, {}", node.expose()[0]),
             KeysAtStart::Own { node, cluster } => {
                 let keys = cluster.iter().map(|key| format!("{}+{}", node.expose()[0], key.expose()[0]));
                 keys.collect::<Vec<_>>().join(" ")

@@ -242,8 +242,9 @@ fn waiting_for_unlock(Parties { node, cluster }: Parties, failure: &CallFailure)
              cluster: {failure}"
         ),
         hint: "start other nodes until a quorum of the consensus members runs, or name addresses with `polis node peers set`; the node \
-               goes on by itself. If all members lost power together and wait like this one, this build cannot unlock them: a cold start \
-               of an encrypted cluster without any running member is not possible in it"
+               goes on by itself. After a cold start of the whole cluster a quorum of its members comes back first, by their shares of each \
+               other's keys, and then gives this one its key; where too few members are left, the recovery key opens a node: `polis unlock \
+               --recovery -`"
             .into(),
         pace: Pace::Soon,
     }

@@ -38,6 +38,7 @@ mod run_error;
 mod service_manager;
 mod serving;
 mod status;
+mod unlock;
 mod update;
 
 pub use files::FilesOnDisk;

@@ -16,7 +16,7 @@ use polis_manager::{
 use polis_network::{AddressSource, Network};
 use polis_proto::version::spec::Version;
 use polis_proto::version::spec::version::Release;
-use polis_roleserve::{Announce, BeforeVote, ControlPlane, ControlPlaneSettings, Identity, RoleServe};
+use polis_roleserve::{Announce, BeforeVote, ClusterKeys, ControlPlane, ControlPlaneSettings, Identity, RoleServe};
 use polis_rpc::{METRICS_PORT, NODE_MANAGEMENT_PORT, ServerIdentity, ServerSettings, serve, serve_pages};
 use polis_snapshots::Snapshots;
 use polis_storage::{Layout, RootDirectory};
@@ -25,7 +25,7 @@ use polis_update::SelectedEntry;
 use tokio::sync::watch;
 
 use crate::keeping::Keeping;
-use crate::management::Management;
+use crate::management::{Management, SnapshotFiles};
 use crate::measures::Measures;
 use crate::metrics::{Deaths, page};
 use crate::peers::KnownPeers;
@@ -33,6 +33,7 @@ use crate::power::Power;
 use crate::service_manager::ServiceManager;
 use crate::serving::{Port, limits, serve_at};
 use crate::status::Sources;
+use crate::unlock::UnlockPort;
 use crate::update::{MachineOrders, MachineSlots, keep_trial};
 use crate::{condition_log, control, farewell, last_state, memory};
 
@@ -74,6 +75,7 @@ pub(crate) struct Parts {
     snapshots: Snapshots,
     pub(crate) manager: Manager<EtcdProvider>,
     role_serve: RoleServe,
+    unlock_port: UnlockPort,
     peers: KnownPeers,
     sources: Sources,
     status: watch::Sender<Status>,
@@ -145,11 +147,16 @@ impl Parts {
             version: version(),
             peers: peers.watch(),
             announce: Announce::WhereOthersAre,
+            members: manager.members(),
+            split: manager.split(),
         });
+        let keys = Arc::new(ClusterKeys::new(control_plane.member()));
+        let unlock_port = UnlockPort::new(manager.clone(), address.clone(), keys);
         access.follow(InCluster {
             contact: role_serve.contact(),
             clients: role_serve.clients(),
             members: role_serve.members(),
+            recovery_key: role_serve.recovery_key(),
         });
         let sources = Sources {
             manager: manager.clone(),
@@ -161,6 +168,7 @@ impl Parts {
             members: role_serve.members(),
             snapshots: snapshots.state(),
             tpm_present,
+            fingerprint: unlock_port.fingerprint(),
         };
         let status = watch::Sender::new(sources.now());
         let slots = machine.as_ref().map(|machine| {
@@ -175,6 +183,7 @@ impl Parts {
             snapshots,
             manager,
             role_serve,
+            unlock_port,
             peers,
             sources,
             status,
@@ -235,6 +244,9 @@ impl Parts {
             let watched = watched.clone();
             move |context| last_state::keep(context, layout.last_state.clone(), watched.clone(), sources.clone())
         })?;
+        let unlock_port = self.unlock_port.clone();
+        context.run("unlock-port", move |context| unlock_port.clone().serve(context))?;
+        context.run("drills", manager.drills(role_serve.unlock_ports()))?;
         context.run("control-plane", control_plane.runnable())?;
         context.run("roles", role_serve.runnable())?;
         let snapshots = self.snapshots.clone();
@@ -252,6 +264,7 @@ impl Parts {
             move |context| parts.clone().serve_metrics(context, measures.clone())
         })?;
         context.run("keys", manager.key_keeper())?;
+        context.run("recovery-blob", manager.blob_keeper())?;
         context.run("manager", manager.runnable())?;
         context.healthy();
         Err(context.cancelled().await.into())
@@ -264,8 +277,15 @@ impl Parts {
         let sources = self.sources.clone();
         let status = Arc::new(move || sources.now());
         let machine = self.slots.map(|slots| Arc::new(slots) as Arc<dyn MachineOrders>);
-        let management =
-            Management { log_tree: self.log_tree, status, power: self.power, keys: Arc::new(self.manager), machine };
+        let management = Management {
+            log_tree: self.log_tree,
+            status,
+            power: self.power,
+            keys: Arc::new(self.manager),
+            cluster: settings.identity.authority().cluster_id(),
+            snapshots: SnapshotFiles::new(self.snapshots, self.control_plane.curator()),
+            machine,
+        };
         let routes = management.routes(&context);
         serve_at(&context, self.sources.address, MANAGEMENT, |listener| {
             serve(context.clone(), listener, settings.clone(), routes.clone())

@@ -156,6 +156,7 @@ mod tests {
             contact: None,
             consensus: None,
             storage: None,
+            lock: None,
             snapshots: None,
             conditions: vec![],
             running: true,

@@ -7,16 +7,17 @@ use jiff::Timestamp;
 use polis_condition::Conditions;
 use polis_consensus::{Consensus, Status as MemberStatus};
 use polis_control::{
-    ColdStart, ColdStartMode, ConsensusMember, ConsensusStatus, Contact, EnrolmentPhase, Epoch, NodeState,
-    SnapshotsStatus, Status, StorageStatus,
+    ColdStart, ColdStartMode, ConsensusMember, ConsensusStatus, Contact, EnrolmentPhase, Epoch, LockState, LockStatus,
+    NodeState, SharesStatus, SnapshotsStatus, SplitStatus, Status, StorageStatus,
 };
 use polis_manager::{ColdStart as Opens, EtcdProvider, Manager, Progress, State};
-use polis_roleserve::Contact as LeaderContact;
+use polis_roleserve::{Contact as LeaderContact, SplitState};
 use polis_storage::LocalRoles;
 use polis_storage::data::Description;
 use polis_storage::journal::{Phase, SealKind, StorageSecurity};
 use polis_supervisor::{Context, RunnableResult, with_causes};
-use polis_unlock::SignedMemberList;
+use polis_unlock::{Epoch as MembersEpoch, SignedMemberList};
+use polis_unlock_service::{Lock, UnlockStatus};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -32,6 +33,8 @@ pub(crate) struct Sources {
     pub(crate) members: watch::Receiver<Option<Arc<SignedMemberList>>>,
     pub(crate) snapshots: watch::Receiver<polis_snapshots::State>,
     pub(crate) tpm_present: bool,
+    /// Of the key that the node shows when it cannot unseal its own.
+    pub(crate) fingerprint: String,
 }
 
 impl Sources {
@@ -39,11 +42,16 @@ impl Sources {
     pub(crate) async fn publish(mut self, context: Context, status: watch::Sender<Status>) -> RunnableResult {
         let mut progress = self.manager.watch();
         let mut conditions = self.conditions.watch();
+        let (mut lock, mut unlocking) = (self.manager.lock(), self.manager.unlock_status());
+        let mut split = self.manager.split();
         context.healthy();
         loop {
             // All are marked as seen before they are read, so that nothing that comes in between is missed.
             progress.mark_unchanged();
             conditions.mark_unchanged();
+            lock.mark_unchanged();
+            unlocking.mark_unchanged();
+            split.mark_unchanged();
             self.address.mark_unchanged();
             self.roles.mark_unchanged();
             self.contact.mark_unchanged();
@@ -55,7 +63,7 @@ impl Sources {
             }
             let now = self.now();
             status.send_if_modified(|old| {
-                let changed = !same_but_for_heartbeat(old, &now);
+                let changed = !same_but_for_time(old, &now);
                 *old = now;
                 changed
             });
@@ -73,6 +81,9 @@ impl Sources {
                 cancelled = context.cancelled() => return Err(cancelled.into()),
                 changed = progress.changed() => changed?,
                 changed = conditions.changed() => changed?,
+                changed = lock.changed() => changed?,
+                changed = unlocking.changed() => changed?,
+                changed = split.changed() => changed?,
                 changed = self.address.changed() => changed?,
                 changed = self.roles.changed() => changed?,
                 changed = self.contact.changed() => changed?,
@@ -104,15 +115,24 @@ impl Sources {
             roles: self.roles(&progress),
             cold_start: belongs_or_locked.then(|| ColdStart {
                 mode: progress.cold_start.map(cold_start_mode),
-                epoch: epoch.map(|epoch| Epoch { incarnation: epoch.incarnation, epoch: epoch.epoch }),
+                epoch: epoch.map(shown_epoch),
+                split: self.manager.split().borrow().as_ref().map(split_status),
             }),
             contact: belongs.then(|| contact_status(&contact, Instant::now(), Timestamp::now())),
             consensus: member.as_ref().map(consensus),
             storage: progress.data.map(|data| self.storage(data, progress.seal)),
+            lock: progress.phase.as_ref().and_then(|_| self.lock()),
             snapshots: snapshots(*self.snapshots.borrow()),
             conditions: self.conditions.snapshot(),
             running: true,
         }
+    }
+
+    /// What the node waits for, while its data are not open.
+    fn lock(&self) -> Option<LockStatus> {
+        let lock = self.manager.lock();
+        let status = self.manager.unlock_status();
+        lock_status(&lock.borrow(), &status.borrow(), &self.fingerprint)
     }
 
     /// The roles that are followed, and until they are read those that the Manager has found.
@@ -148,12 +168,15 @@ fn snapshots(state: polis_snapshots::State) -> Option<SnapshotsStatus> {
     })
 }
 
-/// Whether two values say the same, apart from when a heartbeat was answered last.
-fn same_but_for_heartbeat(old: &Status, new: &Status) -> bool {
+/// Whether two values say the same, apart from when a heartbeat was answered last and how long a node has waited for others.
+fn same_but_for_time(old: &Status, new: &Status) -> bool {
     let without = |status: &Status| {
         let mut status = status.clone();
         if let Some(contact) = &mut status.contact {
             contact.last_heartbeat = None;
+        }
+        if let Some(lock) = &mut status.lock {
+            lock.reason.clear();
         }
         status
     };
@@ -168,6 +191,36 @@ fn contact_status(contact: &LeaderContact, now: Instant, clock: Timestamp) -> Co
         leader: contact.leader,
         last_failure: contact.last_failure.clone(),
     }
+}
+
+fn lock_status(lock: &Lock, status: &UnlockStatus, fingerprint: &str) -> Option<LockStatus> {
+    match lock {
+        Lock::Open => None,
+        Lock::Locked => {
+            let shares = status.progress.counts;
+            let shares = shares.map(|counts| SharesStatus { have: counts.have.into(), need: counts.need.into() });
+            Some(LockStatus { state: LockState::Locked, reason: status.describe(), shares, fingerprint: None })
+        }
+        Lock::Sealed { reason } => Some(LockStatus {
+            state: LockState::Sealed,
+            reason: reason.clone(),
+            shares: None,
+            fingerprint: Some(fingerprint.to_owned()),
+        }),
+    }
+}
+
+fn split_status(split: &SplitState) -> SplitStatus {
+    SplitStatus {
+        epoch: shown_epoch(split.split),
+        shares_needed: split.shares_needed,
+        holders: split.holders.iter().map(ToString::to_string).collect(),
+        verified: split.is_verified,
+    }
+}
+
+const fn shown_epoch(epoch: MembersEpoch) -> Epoch {
+    Epoch { incarnation: epoch.incarnation, epoch: epoch.epoch }
 }
 
 const fn cold_start_mode(opens: Opens) -> ColdStartMode {
@@ -260,11 +313,12 @@ mod tests {
             }),
             consensus: None,
             storage: None,
+            lock: None,
             snapshots: None,
             conditions: vec![],
             running: true,
         };
-        assert!(same_but_for_heartbeat(&at(1, true), &at(6, true)));
-        assert!(!same_but_for_heartbeat(&at(1, true), &at(6, false)));
+        assert!(same_but_for_time(&at(1, true), &at(6, true)));
+        assert!(!same_but_for_time(&at(1, true), &at(6, false)));
     }
 }

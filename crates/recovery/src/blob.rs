@@ -17,6 +17,7 @@ use chacha20poly1305::{ChaCha20Poly1305, KeyInit as _};
 use polis_identity::{ClusterId, NodeId, PublicKey};
 use polis_proto::recovery as proto;
 use polis_secret::Secret32;
+use polis_storage::RECOVERY_BLOB_LIMIT;
 use polis_storage::envelope::{DecodeError, Format};
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
@@ -25,20 +26,23 @@ use zeroize::{Zeroize as _, Zeroizing};
 use crate::cipher::{ENCAPSULATED_LENGTH, TAG_LENGTH, receiver, sender};
 use crate::{Fingerprint, RecoveryKey, RecoveryPublicKey};
 
-/// Longest record that is sealed, in bytes. A record has a few hundred, and much more only if its node registered with a long
-/// directory of nodes; etcd, which keeps the blob, takes requests of 1.5 MiB.
-pub const RECORD_LIMIT: usize = 1024 * 1024;
-/// What a blob is more than its record, at most: the header, the keys, and what the encodings add.
-const OVERHEAD_LIMIT: usize = 4096;
-const FORMAT: Format = Format { magic: *b"POLISRBL", version: 1, payload_limit: RECORD_LIMIT + OVERHEAD_LIMIT };
-
-/// Longest blob, in bytes.
-pub const BLOB_LIMIT: usize = FORMAT.file_limit();
+/// Longest blob, in bytes: what a node keeps of one, and what a cluster takes.
+pub const BLOB_LIMIT: usize = RECOVERY_BLOB_LIMIT;
+/// What a blob is more than its record, at most: the header, the keys, and what the encodings and the envelope add.
+const OVERHEAD_LIMIT: usize = 1024;
+/// Longest record that is sealed, in bytes.
+pub const RECORD_LIMIT: usize = BLOB_LIMIT - OVERHEAD_LIMIT;
+/// Room for the envelope itself.
+const ENVELOPE_LIMIT: usize = 128;
+const FORMAT: Format = Format { magic: *b"POLISRBL", version: 1, payload_limit: BLOB_LIMIT - ENVELOPE_LIMIT };
+const _: () = assert!(FORMAT.file_limit() <= BLOB_LIMIT, "a blob of the format is one that is taken");
 
 /// Binds what is sealed to what it is for.
 const PURPOSE: &[u8] = b"polis recovery blob v1\0";
 /// For the exporter of HPKE.
 const CONTENT_KEY_LABEL: &[u8] = b"polis recovery content key v1\0";
+/// For the hash that tells one content from another.
+const HASH_LABEL: &[u8] = b"polis recovery blob content v1\0";
 /// A content key seals one content, so it needs one nonce.
 const NONCE: [u8; 12] = [0; 12];
 
@@ -79,6 +83,17 @@ pub struct Blob {
     sealed: Vec<u8>,
 }
 
+impl BlobSubject {
+    fn header(&self, recipient: &RecoveryPublicKey) -> proto::blob::Header {
+        proto::blob::Header {
+            cluster_id: self.cluster.to_string(),
+            node_id: self.node.to_string(),
+            join_public_key: self.join_key.as_bytes().to_vec(),
+            recovery_key_fingerprint: recipient.fingerprint().to_string(),
+        }
+    }
+}
+
 impl Blob {
     /// Seals `content` of `subject` to `recipient`. Each call gives other bytes.
     ///
@@ -94,13 +109,7 @@ impl Blob {
         if length > RECORD_LIMIT {
             return Err(SealBlobError::TooLong { length });
         }
-        let header = proto::blob::Header {
-            cluster_id: subject.cluster.to_string(),
-            node_id: subject.node.to_string(),
-            join_public_key: subject.join_key.as_bytes().to_vec(),
-            recovery_key_fingerprint: recipient.fingerprint().to_string(),
-        };
-        let header = header.encode_to_vec();
+        let header = subject.header(recipient).encode_to_vec();
         let (encapsulated, context) = sender(recipient, PURPOSE, &header);
         let content_key = exported(|label, key| context.export(label, key));
         let sealed = content_key.cipher().encrypt(&NONCE.into(), Payload { msg: &content.to_bytes(), aad: &header });
@@ -233,6 +242,19 @@ impl Drop for Wiped {
 }
 
 impl BlobContent {
+    /// SHA-256 over who can open it, whose it is and what it is: whether a blob that was sealed earlier is still what would be sealed
+    /// now. As nearly all of the content is random, it says nothing about that.
+    #[must_use]
+    pub fn hash(&self, recipient: &RecoveryPublicKey, subject: &BlobSubject) -> [u8; 32] {
+        let header = subject.header(recipient).encode_to_vec();
+        let mut hash = Sha256::new_with_prefix(HASH_LABEL);
+        hash.update(recipient.as_bytes());
+        hash.update((header.len() as u64).to_be_bytes());
+        hash.update(header);
+        hash.update(&*self.to_bytes());
+        hash.finalize().into()
+    }
+
     fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         let message = Wiped(proto::blob::Content {
             record: self.record.to_vec(),

@@ -15,13 +15,14 @@
 //! | `client` | finds the leader, for all others |
 //! | `contact` | raises a condition while there is no contact with the leader |
 //! | `heartbeat` | shows the leader that this node is alive ([`Contact`]) |
-//! | `locate` | while there is no leader: tries the addresses that were named, and sees by the key who is there |
+//! | `locate` | while there is no leader, and where an operator names addresses: tries them, and sees by the key who is there |
 //! | `member` | starts and puts away the consensus member, as the roles ask for |
 //! | `nodes` | follows all nodes |
-//! | `orders` | follows revocations, the signed member list, and what is to become of this node |
+//! | `orders` | follows revocations, the signed member list, who has split its key anew, and what is to become of this node |
+//! | `other-side` | on the leader: says so when a silent node follows another leader, as after a node that was only cut off was recovered |
 //! | `peer-revocations` | keeps the consensus member from speaking to members that were removed |
 //! | `record` | follows what the cluster has recorded about this node |
-//! | `report` | tells the cluster the share key and which member list is durable here |
+//! | `report` | tells the cluster the share key, which member list is durable here, and how the node has split its key |
 //! | `status` | tells the cluster address, version and curator of this node |
 //! | `trust` | puts together whom the cluster has let go, for the servers of this node |
 //!
@@ -38,8 +39,10 @@
 #![forbid(unsafe_code)]
 
 mod addresses;
+mod allegiance;
 mod announcements;
 mod before_vote;
+mod cluster_keys;
 mod contact;
 mod control_plane;
 mod identity;
@@ -50,16 +53,20 @@ mod removal;
 mod role_serve;
 mod roles;
 mod shared;
+mod split_state;
 mod workers;
 
 pub use announcements::{Announce, LockedNode, announce_while_locked};
 pub use before_vote::BeforeVote;
+pub use cluster_keys::ClusterKeys;
 pub use contact::Contact;
 pub use control_plane::{ControlPlane, ControlPlaneSettings, MemberSettings, StoredMember, StoredMemberError};
 pub use identity::Identity;
 pub use removal::{NoProof, Removal};
 pub use role_serve::{RoleServe, addresses_on_disk, load_operator_peers, store_first_directory, store_operator_peers};
 pub use shared::{Settings, UNKNOWN_TO_CLUSTER};
+pub use split_state::SplitState;
 pub use workers::heartbeat::RUNS_TWICE;
 pub use workers::member::{MEMBER_CREDENTIALS_UNUSABLE, MEMBER_NOT_CHANGED};
 pub use workers::no_contact::NO_CONTACT;
+pub use workers::other_side::CLUSTER_DIVIDED;

@@ -11,6 +11,7 @@ use polis_rpc::{CallError, ClusterClient, Trust};
 use polis_storage::{ClusterDirectory, Disk, Layout, LocalRoles, OperatorPeer, OperatorPeers, TwoGenerationsError};
 use polis_supervisor::{Context, Runnable, RunnableResult, runnable};
 use polis_unlock::SignedMemberList;
+use polis_unlock_service::KnownAddresses;
 use prost::Message as _;
 use tokio::sync::watch;
 
@@ -75,6 +76,19 @@ impl RoleServe {
         self.0.decommission.subscribe()
     }
 
+    /// Where the other nodes listen for members whose data are locked, each at the likeliest address first. Empty until it is known
+    /// who this node is.
+    #[must_use]
+    pub fn unlock_ports(&self) -> watch::Receiver<Arc<KnownAddresses>> {
+        self.0.addresses.unlock_ports()
+    }
+
+    /// Public half of the recovery key, once the cluster has told it in this start; `None` as well while no recovery key is set.
+    #[must_use]
+    pub fn recovery_key(&self) -> watch::Receiver<Option<[u8; 32]>> {
+        self.0.recovery_key.subscribe()
+    }
+
     /// Tells the cluster how far this node has come with being decommissioned. With the last phase [`RoleServe::removed`] is set.
     ///
     /// # Errors
@@ -129,6 +143,7 @@ fn start(context: &Context, shared: &Arc<Shared>) -> RunnableResult {
     run!("member", workers::member::run);
     run!("nodes", workers::nodes::run);
     run!("orders", workers::orders::run);
+    run!("other-side", workers::other_side::run);
     run!("peer-revocations", workers::peer_revocations::run);
     run!("record", workers::record::run);
     run!("replacement", workers::replacement::run);

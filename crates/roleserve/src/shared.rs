@@ -13,9 +13,10 @@ use polis_proto::enrolment::GetTombstoneRequest;
 use polis_proto::enrolment::enrolment_client::EnrolmentClient;
 use polis_proto::version::spec::Version;
 use polis_rpc::{CallPolicy, ClusterClient, Trust, detail};
-use polis_storage::{Disk, Layout, LocalRoles, SignedMembers};
+use polis_storage::{Disk, Layout, LocalRoles};
 use polis_supervisor::{Cancelled, Context, with_causes};
-use polis_unlock::{Epoch, SignedMemberList};
+use polis_unlock::SignedMemberList;
+use polis_unlock_service::Members;
 use prost::Message as _;
 use tokio::sync::watch;
 use tonic::{Code, Status};
@@ -26,8 +27,8 @@ use crate::before_vote::BeforeVote;
 use crate::contact::Contact;
 use crate::control_plane::ControlPlane;
 use crate::identity::Identity;
-use crate::kept::Kept;
 use crate::removal::Removal;
+use crate::split_state::SplitState;
 
 /// Name of the condition that is raised while the cluster does not know this node.
 pub const UNKNOWN_TO_CLUSTER: &str = "unknown-to-cluster";
@@ -53,6 +54,11 @@ pub struct Settings {
     pub peers: watch::Receiver<Vec<(NodeId, IpAddr)>>,
     /// Whether the node announces itself on its link while it has no quorum.
     pub announce: Announce,
+    /// What the node knows of the cluster's members, once it can be kept. What the leader tells is taken over there, and what others
+    /// have told is known here.
+    pub members: watch::Receiver<Option<Members>>,
+    /// How the node has split its cluster unlock key; `None` while it has not.
+    pub split: watch::Receiver<Option<SplitState>>,
 }
 
 /// What the cluster has recorded about this node.
@@ -88,10 +94,11 @@ pub(crate) struct Shared {
     pub(crate) contact: watch::Sender<Contact>,
     pub(crate) trust_parts: watch::Sender<TrustParts>,
     pub(crate) trust: watch::Sender<Arc<Trust>>,
+    /// The newest signed list that is durable here.
     pub(crate) members: watch::Sender<Option<Arc<SignedMemberList>>>,
-    /// Epoch of the newest signed list that is durable here.
-    pub(crate) durable_epoch: watch::Sender<Option<Epoch>>,
     pub(crate) decommission: watch::Sender<DecommissionPhase>,
+    /// Public half of the recovery key, once the cluster has told one.
+    pub(crate) recovery_key: watch::Sender<Option<[u8; 32]>>,
     pub(crate) removed: watch::Sender<Option<Removal>>,
 }
 
@@ -110,8 +117,8 @@ impl Shared {
             trust_parts: watch::Sender::default(),
             trust: watch::Sender::default(),
             members: watch::Sender::new(None),
-            durable_epoch: watch::Sender::new(None),
             decommission: watch::Sender::new(DecommissionPhase::None),
+            recovery_key: watch::Sender::new(None),
             removed: watch::Sender::new(None),
         }
     }
@@ -119,6 +126,11 @@ impl Shared {
     /// Waits until it is known who this node is.
     pub(crate) async fn identity(&self, context: &Context) -> Result<Arc<Identity>, Cancelled> {
         known(context, self.settings.identity.clone()).await
+    }
+
+    /// Waits until what is known of the members can be kept.
+    pub(crate) async fn members(&self, context: &Context) -> Result<Members, Cancelled> {
+        known(context, self.settings.members.clone()).await
     }
 
     /// Waits for the client of the cluster.
@@ -140,12 +152,6 @@ impl Shared {
                 change(&disk, &layout)
             })
             .await
-    }
-
-    /// The newest signed member list on the disk.
-    pub(crate) fn kept_members(&self) -> Kept<SignedMembers> {
-        let file = self.layout.esp.polis.signed_members.clone();
-        Kept::new(file, "the signed list of consensus members", "members-damaged")
     }
 
     /// Looks whether a call was refused because the cluster has let this node go, or does not know it.

@@ -50,7 +50,7 @@ mod tls;
 mod trust;
 
 pub use client_identity::{ClientIdentity, ForeignCertificateError};
-pub use cluster::{CallError, CallPolicy, ClusterClient, EndpointFailure, Leader, Search};
+pub use cluster::{CallError, CallPolicy, ClusterClient, EndpointFailure, Judge, Leader, Search};
 pub use connect_error::{ConnectError, ServerRefusal};
 pub use connector::{Connector, ExpectedServer};
 pub use failure::{connect_error, describe, is_transport_failure};

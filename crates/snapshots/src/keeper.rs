@@ -11,12 +11,12 @@ use polis_consensus::{Consensus, Status};
 use polis_storage::{Disk, Layout};
 use polis_supervisor::{Context, RunnableResult, with_causes};
 use rand::RngExt as _;
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::sync::{Mutex, mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until};
 
 use crate::name::SnapshotName;
 use crate::retention::expired;
-use crate::take::{Place, TakeError, take};
+use crate::take::{Fresh, Place, TakeError, take};
 use crate::tool::RestoreTool;
 
 /// Time between two snapshots: what an operator would lose at most who has nothing else, and a thousandth of a disk's time for a
@@ -32,6 +32,9 @@ const JITTER: f64 = 0.2;
 
 /// Periods after which the newest snapshot counts as old: two may fail for a reason that passes.
 pub const OLD_AFTER_PERIODS: u32 = 3;
+
+/// Orders of operators that wait: one is taken at a time, and more than these are not worth waiting for.
+const ORDERS: usize = 4;
 
 /// Name of the condition that is raised while snapshots cannot be taken.
 pub(crate) const FAILING: &str = "snapshots-failing";
@@ -80,6 +83,28 @@ pub struct State {
     pub tried: bool,
 }
 
+/// Somebody who waits for a snapshot of what is now.
+type Order = oneshot::Sender<Result<Fresh, OrderError>>;
+
+/// No snapshot was taken for somebody who asked for one.
+#[derive(Debug, thiserror::Error)]
+pub enum OrderError {
+    /// There is nothing to take it of.
+    #[error(
+        "this node has no consensus member that works at the moment, so that there is nothing to take a snapshot of"
+    )]
+    NoMember,
+    /// Others wait already.
+    #[error("{ORDERS} others wait for a snapshot of this node already")]
+    Busy,
+    /// The node is stopping.
+    #[error("the node is stopping")]
+    Stopping,
+    /// It was not taken.
+    #[error(transparent)]
+    Take(#[from] TakeError),
+}
+
 /// Takes and keeps snapshots. Clones are the same.
 #[derive(Clone)]
 pub struct Snapshots(Arc<Inner>);
@@ -88,6 +113,9 @@ struct Inner {
     settings: Settings,
     place: Place,
     state: watch::Sender<State>,
+    orders: mpsc::Sender<Order>,
+    /// Held by the life of the runnable that takes them.
+    ordered: Mutex<mpsc::Receiver<Order>>,
 }
 
 impl Snapshots {
@@ -96,7 +124,19 @@ impl Snapshots {
     pub fn new(settings: Settings) -> Self {
         let directory = Layout::new(Arc::clone(&settings.disk)).data.snapshots;
         let place = Place { disk: Arc::clone(&settings.disk), directory };
-        Self(Arc::new(Inner { settings, place, state: watch::Sender::default() }))
+        let (orders, ordered) = mpsc::channel(ORDERS);
+        Self(Arc::new(Inner { settings, place, state: watch::Sender::default(), orders, ordered: Mutex::new(ordered) }))
+    }
+
+    /// Takes a snapshot of what is now, checked and kept like any other, and opens it.
+    ///
+    /// # Errors
+    ///
+    /// When none was taken.
+    pub async fn take_now(&self) -> Result<Fresh, OrderError> {
+        let (order, taken) = oneshot::channel();
+        self.0.orders.try_send(order).map_err(|_| OrderError::Busy)?;
+        taken.await.unwrap_or(Err(OrderError::Stopping))
     }
 
     /// What there is, once the member has worked in this life of the node.
@@ -119,13 +159,31 @@ impl Snapshots {
 
     async fn keep(&self, context: &Context) -> RunnableResult {
         let Settings { timing, member, .. } = &self.0.settings;
+        let mut ordered = self.0.ordered.lock().await;
         let mut member = member.clone();
         let mut pause = timing.first_after;
         let began = Instant::now();
         loop {
-            let consensus = ready(&mut member).await;
-            sleep(with_jitter(pause)).await;
-            if !consensus.status().borrow().is_ready() {
+            let consensus = tokio::select! {
+                // A member that works is noticed before somebody is told that there is none.
+                biased;
+                consensus = ready(&mut member) => consensus,
+                Some(order) = ordered.recv() => {
+                    // Who asked may be gone.
+                    let _ = order.send(Err(OrderError::NoMember));
+                    continue;
+                }
+            };
+            let due = Instant::now() + with_jitter(pause);
+            let order = tokio::select! {
+                () = sleep_until(due) => None,
+                Some(order) = ordered.recv() => Some(order),
+            };
+            if let Some(order) = order {
+                let taken = self.for_order(&consensus, context).await;
+                pause = if taken.is_ok() { timing.period } else { due.saturating_duration_since(Instant::now()) };
+                let _ = order.send(taken);
+            } else if !consensus.status().borrow().is_ready() {
                 // Of a member that learns, or has no quorum, there is nothing new.
                 pause = timing.first_after;
             } else {
@@ -142,6 +200,25 @@ impl Snapshots {
             }
             self.judge_age(context.conditions(), began);
         }
+    }
+
+    /// Takes one because somebody wants it, and opens it before anybody could remove it.
+    async fn for_order(&self, consensus: &Consensus, context: &Context) -> Result<Fresh, OrderError> {
+        if !consensus.status().borrow().is_ready() {
+            return Err(OrderError::NoMember);
+        }
+        let place = self.0.place.clone();
+        let names = context
+            .blocking(move || {
+                place.prepare()?;
+                place.list()
+            })
+            .await;
+        let newest = names.map_err(TakeError::Disk)?.last().copied();
+        let name = self.take(consensus, newest, context).await?;
+        context.conditions().clear(FAILING);
+        let place = self.0.place.clone();
+        Ok(context.blocking(move || place.open(name)).await?)
     }
 
     /// Takes one if it is time, and returns how long to wait for the next.
@@ -161,6 +238,18 @@ impl Snapshots {
             self.publish(State { newest: Some(newest), kept: names.len(), tried: self.0.state.borrow().tried });
             return Ok(period.saturating_sub(age));
         }
+        self.take(consensus, newest, context).await?;
+        Ok(period)
+    }
+
+    /// Takes one; if nothing has changed since the newest, that gets another name.
+    async fn take(
+        &self,
+        consensus: &Consensus,
+        newest: Option<SnapshotName>,
+        context: &Context,
+    ) -> Result<SnapshotName, TakeError> {
+        let now = Timestamp::now();
         let revision = consensus.snapshot().await?.revision;
         let (name, tried) = match newest.filter(|newest| newest.revision == revision) {
             Some(newest) => {
@@ -192,7 +281,7 @@ impl Snapshots {
             })
             .await?;
         self.publish(State { newest: Some(name), kept: kept.len(), tried });
-        Ok(period)
+        Ok(name)
     }
 
     fn publish(&self, state: State) {

@@ -22,8 +22,8 @@ mod take;
 mod tool;
 
 pub use checked::{Checker, DamagedSnapshot, check_file};
-pub use keeper::{OLD_AFTER_PERIODS, PERIOD, Settings, Snapshots, State, Timing};
+pub use keeper::{OLD_AFTER_PERIODS, OrderError, PERIOD, Settings, Snapshots, State, Timing};
 pub use name::SnapshotName;
 pub use retention::{KEPT, MAX_AGE};
-pub use take::TakeError;
+pub use take::{Fresh, TakeError};
 pub use tool::{RestoreError, RestoreTool, Restored};

@@ -1,6 +1,6 @@
 //! One snapshot: received, checked, on the disk under its name.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -60,6 +60,17 @@ pub enum TakeError {
     Disk(#[from] DiskError),
 }
 
+/// A snapshot that was taken just now, open for reading from its start: it can be read also when it is not kept any more.
+#[derive(Debug)]
+pub struct Fresh {
+    /// Its name.
+    pub name: SnapshotName,
+    /// Its file.
+    pub file: File,
+    /// Bytes of it.
+    pub length: u64,
+}
+
 /// Where snapshots are made and kept.
 #[derive(Clone)]
 pub(crate) struct Place {
@@ -95,6 +106,14 @@ impl Place {
         let mut names: Vec<SnapshotName> = self.directory.list()?.iter().filter_map(|name| name.parse().ok()).collect();
         names.sort_unstable();
         Ok(names)
+    }
+
+    /// Opens a snapshot. Blocks.
+    pub(crate) fn open(&self, name: SnapshotName) -> Result<Fresh, TakeError> {
+        let path = self.full_path(&name.to_string());
+        let opened = File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
+        let (length, file) = opened.map_err(|source| TakeError::File { path, source })?;
+        Ok(Fresh { name, file, length })
     }
 
     /// Removes a snapshot. Blocks.

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +11,9 @@ use std::time::Duration;
 
 use polis_consensus::{Configuration, Consensus, EtcdBinary, PeerPki, Start, Timing as RaftTiming};
 use polis_identity::NodeKey;
-use polis_snapshots::{RestoreTool, Restored, Settings, SnapshotName, Snapshots, State, Timing, check_file};
+use polis_snapshots::{
+    Checker, Fresh, OrderError, RestoreTool, Restored, Settings, SnapshotName, Snapshots, State, Timing, check_file,
+};
 use polis_storage::{Disk, HostDisk, Layout};
 use polis_supervisor::testing::Harness;
 use polis_supervisor::{Context, Runnable as _};
@@ -183,4 +186,34 @@ async fn what_an_interruption_left_is_no_snapshot_and_goes() {
     let names = node.names();
     assert!(names.contains(&"notes".to_owned()) && !names.contains(&"partial".to_owned()), "{names:?}");
     node.harness.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_asks_for_one_gets_what_is_now() {
+    let node = Node::start(PathBuf::from("/nowhere/etcd"), None).await;
+    let root = node.consensus.kv_root();
+    for _ in 0..3 {
+        let revision = root.put("test/put", "key", "value").await.unwrap();
+        let Fresh { name, mut file, length } =
+            timeout(PATIENCE, node.snapshots.take_now()).await.expect("it is taken at once").unwrap();
+        assert!(name.revision >= revision);
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).unwrap();
+        assert_eq!(bytes.len() as u64, length);
+        let mut checker = Checker::default();
+        checker.update(&bytes);
+        assert!(checker.finish().is_ok());
+    }
+    // Without a member there is nothing to take.
+    node.harness.finish().await;
+    let directory = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(HostDisk::open(directory.path()).unwrap());
+    let (_member, member) = watch::channel(None);
+    let settings = Settings { disk, member, etcd: "/nowhere/etcd".into(), search_path: None, timing: OFTEN };
+    let snapshots = Snapshots::new(settings);
+    let keeper = snapshots.clone();
+    let harness = Harness::start(move |context: Context| keeper.clone().run(context));
+    let refused = timeout(PATIENCE, snapshots.take_now()).await.expect("it is refused at once");
+    assert!(matches!(refused, Err(OrderError::NoMember)), "{refused:?}");
+    harness.finish().await;
 }

@@ -176,6 +176,25 @@ impl Generations {
         Ok(generation)
     }
 
+    /// Writes the first generation where neither file can be used: for a value that has come back from elsewhere. Anything else is
+    /// left as it is. A cut leaves two that cannot be used, or this one.
+    ///
+    /// # Errors
+    ///
+    /// When a newer Polis has written one of them, or when the disk fails.
+    pub fn store_over_unusable(&self, kind: u32, payload: &[u8], site: &'static str) -> Result<(), GenerationsError> {
+        match self.newest() {
+            Err(GenerationsError::BothUnusable { .. }) => {}
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        let bytes = self
+            .format
+            .encode(kind, 0, payload)
+            .map_err(|source| GenerationsError::TooLong { path: self.full_path(0), source })?;
+        Ok(durable::write(&*self.disk, site, &self.slots[0], FILE_MODE, &bytes)?)
+    }
+
     /// The first of the two files that a newer Polis has written; what else may be wrong with them is not looked at.
     pub(crate) fn newer(&self) -> Option<NewerFile> {
         self.slots.iter().find_map(|slot| NewerFile::look(&*self.disk, slot, &self.format))

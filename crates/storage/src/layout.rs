@@ -7,6 +7,7 @@
 //! | `esp/polis/peers.0`, `.1` | where an operator says that nodes are |
 //! | `esp/polis/members.0`, `.1` | the newest signed list of consensus members |
 //! | `esp/polis/unlock.0`, `.1` | the node's cluster unlock key as shares, each encrypted to the member that holds it |
+//! | `esp/polis/recovery.0`, `.1` | what opens the node for whoever has the cluster's recovery key |
 //! | `esp/polis/announced.0`, `.1` | numbers of announcements that were used |
 //! | `esp/polis/network.0`, `.1` | the static network configuration of the last parameters that had one; machines only |
 //! | `esp/polis/clock.0`, `.1` | the last time that is known, in words, each with a checksum; machines only |
@@ -41,7 +42,7 @@ use crate::path::DiskPath;
 use crate::placement::{Directory, EphemeralFile, Placement, PlacementError, PlainFile};
 use crate::records::{
     AnnouncementCounter, ClusterDirectory, KeptNetwork, LocalRoles, MemberJoin, NodeCredentials, OperatorPeers,
-    PartitionMarker, PeerCredentials, Revocations, SignedMembers, UnlockShares,
+    PartitionMarker, PeerCredentials, RecoveryBlob, Revocations, SignedMembers, UnlockShares,
 };
 use crate::stored::Stored;
 use crate::two_generations::TwoGenerations;
@@ -87,6 +88,8 @@ pub struct EspPolis {
     pub signed_members: TwoGenerations<SignedMembers>,
     /// `esp/polis/unlock.0` and `.1`
     pub unlock: TwoGenerations<UnlockShares>,
+    /// `esp/polis/recovery.0` and `.1`
+    pub recovery: TwoGenerations<RecoveryBlob>,
     /// `esp/polis/announced.0` and `.1`
     pub announced: TwoGenerations<AnnouncementCounter>,
     /// `esp/polis/network.0` and `.1`
@@ -215,6 +218,7 @@ impl Layout {
                     operator_peers: placement.two_generations(&esp_polis, "peers")?,
                     signed_members: placement.two_generations(&esp_polis, "members")?,
                     unlock: placement.two_generations(&esp_polis, "unlock")?,
+                    recovery: placement.two_generations(&esp_polis, "recovery")?,
                     announced: placement.two_generations(&esp_polis, "announced")?,
                     network: placement.two_generations(&esp_polis, "network")?,
                     clock: [placement.plain_file(&esp_polis, "clock.0")?, placement.plain_file(&esp_polis, "clock.1")?],
@@ -292,6 +296,7 @@ impl Layout {
             operator_peers,
             signed_members,
             unlock,
+            recovery,
             announced,
             network,
             clock: _,
@@ -307,6 +312,7 @@ impl Layout {
             .or_else(|| operator_peers.newer())
             .or_else(|| signed_members.newer())
             .or_else(|| unlock.newer())
+            .or_else(|| recovery.newer())
             .or_else(|| announced.newer())
             .or_else(|| network.newer())
             .or_else(|| encrypted_partition.newer())
@@ -418,6 +424,8 @@ mod tests {
             "esp/polis/parameters.pb",
             "esp/polis/peers.0",
             "esp/polis/peers.1",
+            "esp/polis/recovery.0",
+            "esp/polis/recovery.1",
             "esp/polis/unlock.0",
             "esp/polis/unlock.1",
             "last_state.json",

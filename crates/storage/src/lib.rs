@@ -50,7 +50,8 @@ pub use placement::{Directory, EphemeralFile, PlainFile};
 pub use record::{InvalidRecord, Record};
 pub use records::{
     AnnouncementCounter, ClusterDirectory, DirectoryNode, KeptNetwork, LocalRoles, MemberJoin, NodeCredentials,
-    OperatorPeer, OperatorPeers, PartitionMarker, PeerCredentials, Revocations, SignedMembers, UnlockShares,
+    OperatorPeer, OperatorPeers, PartitionMarker, PeerCredentials, RECOVERY_BLOB_LIMIT, RecoveryBlob, Revocations,
+    SignedMembers, UnlockShares,
 };
 pub use root::{RootDirectory, RootError};
 pub use stored::{LoadError, StoreError, Stored};

@@ -45,7 +45,7 @@ mod tests {
     use crate::simulation::SimulatedDisk;
 
     /// All files with an envelope, each with its magic.
-    const FILES: [(&str, &[u8; 8]); 20] = [
+    const FILES: [(&str, &[u8; 8]); 22] = [
         ("esp/polis/journal.0", b"POLISJNL"),
         ("esp/polis/journal.1", b"POLISJNL"),
         ("esp/polis/directory.0", b"POLISDIR"),
@@ -56,6 +56,8 @@ mod tests {
         ("esp/polis/members.1", b"POLISMEM"),
         ("esp/polis/unlock.0", b"POLISULK"),
         ("esp/polis/unlock.1", b"POLISULK"),
+        ("esp/polis/recovery.0", b"POLISRCV"),
+        ("esp/polis/recovery.1", b"POLISRCV"),
         ("esp/polis/announced.0", b"POLISANN"),
         ("esp/polis/announced.1", b"POLISANN"),
         ("encrypted/partition", b"POLISDAT"),

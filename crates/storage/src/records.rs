@@ -10,12 +10,14 @@ use crate::record::{InvalidRecord, Record};
 
 mod cluster;
 mod network;
+mod recovery;
 
 pub use cluster::{
     AnnouncementCounter, ClusterDirectory, DirectoryNode, MemberJoin, OperatorPeer, OperatorPeers, Revocations,
     SignedMembers, UnlockShares,
 };
 pub use network::KeptNetwork;
+pub use recovery::{RECOVERY_BLOB_LIMIT, RecoveryBlob};
 
 /// Longest payload of a credentials file: a few certificates of under 2 KiB each and a list of revocations that grows by
 /// some 40 bytes with each removed node.

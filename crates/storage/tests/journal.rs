@@ -382,6 +382,11 @@ fn what_was_taken_out_is_in_neither_generation_and_an_interrupted_rewrite_is_fin
     assert!(store.unify(&found, "test").unwrap());
     assert!(!holds(&disk, &[1; 32]));
     assert!(!store.unify(&found, "test").unwrap(), "then there is nothing to do");
+    // What was seen of the members is no secret, and is written often.
+    let mut seen = found;
+    seen.highest_epoch = Some(Epoch { incarnation: 9, epoch: 9 });
+    store.store(&seen, "test").unwrap();
+    assert!(!store.unify(&seen, "test").unwrap(), "nothing is to be forgotten");
     let (disk, store) = two_generations();
     store.store_both(&newest, "test").unwrap();
     assert!(!holds(&disk, &[1; 32]));
@@ -421,6 +426,67 @@ fn a_renewed_seal_opens_in_the_present_state_of_the_machine() {
     tpm.boot_into(2);
     store.check().unwrap();
     assert_eq!(again(&disk, store.seals().clone()).load().unwrap().unwrap().value.phase(), &Phase::Formatted);
+}
+
+#[test]
+fn a_journal_that_came_back_takes_the_place_of_what_does_not_open() {
+    type Change = fn(&SimulatedTpm);
+    let spoil = |disk: &SimulatedDisk| [0, 1].map(|number| put(disk, &slot(number), b"spoiled"));
+    // Sealed in another boot state; by another TPM; spoiled, where the machine has a TPM and where it has none.
+    let table: [(Change, bool, SealKind); 4] = [
+        (|tpm| tpm.boot_into(2), false, SealKind::Tpm),
+        (|tpm| tpm.clear(), false, SealKind::Tpm),
+        (|tpm| tpm.restart(), true, SealKind::Tpm),
+        (|tpm| tpm.restart(), true, SealKind::Plain),
+    ];
+    for (change, is_spoiled, kind) in table {
+        let tpm = SimulatedTpm::new();
+        let (disk, _) = sealed_by(&tpm);
+        change(&tpm);
+        if is_spoiled {
+            spoil(&disk);
+        }
+        let seals = || Seals::with_tpm(Arc::new(tpm.clone()));
+        let store = again(&disk, seals());
+        assert!(store.load().is_err());
+        let mut written = store.written();
+        store.restore(&full_journal(), kind, "test").unwrap();
+        assert!(written.has_changed().unwrap());
+        written.mark_unchanged();
+        tpm.restart();
+        let store = again(&disk, seals());
+        let loaded = store.load().unwrap().unwrap();
+        assert!(loaded.value == full_journal() && loaded.fault.is_none());
+        assert_eq!(store.seal_kind(), Some(kind));
+        assert_eq!(kinds(&disk), [kind.number(); 2], "nothing is left of the old one");
+        store.check().unwrap();
+    }
+}
+
+#[test]
+fn a_journal_that_cannot_be_sealed_or_is_of_the_future_is_not_replaced() {
+    let tpm = SimulatedTpm::new();
+    let (disk, _) = sealed_by(&tpm);
+    tpm.boot_into(2);
+    tpm.remove();
+    let before = disk.image();
+    let store = again(&disk, Seals::with_tpm(Arc::new(tpm.clone())));
+    // Whoever had a TPM gets nothing weaker.
+    let error = store.restore(&full_journal(), SealKind::Plain, "test").unwrap_err();
+    assert_eq!(error.seal_trouble(), Some(SealTrouble::NoDevice));
+    tpm.insert();
+    tpm.answer(false);
+    let error = store.restore(&full_journal(), SealKind::Plain, "test").unwrap_err();
+    assert_eq!(error.seal_trouble(), Some(SealTrouble::NotAnswering));
+    assert!(disk.image() == before);
+
+    let newer = Format { version: JOURNAL_FORMAT.version + 1, ..JOURNAL_FORMAT }.encode(1, 1, b"x").unwrap();
+    put(&disk, &slot(0), b"spoiled");
+    put(&disk, &slot(1), &newer);
+    let before = disk.image();
+    let error = store_on(&disk).restore(&full_journal(), SealKind::Plain, "test").unwrap_err();
+    assert!(matches!(error, JournalError::Files(GenerationsError::FutureVersion { .. })), "{error:?}");
+    assert!(disk.image() == before);
 }
 
 #[test]

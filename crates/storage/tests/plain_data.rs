@@ -175,7 +175,8 @@ async fn it_says_that_it_is_insecure_and_knows_no_keys() {
     let results = [
         (KeyOperation::TestOpen, data.test_open(&keys()).await.map(|_| ())),
         (KeyOperation::AddKey, data.add_key(&keys(), &keys()).await),
-        (KeyOperation::RemoveKey, data.remove_key(&keys(), &keys()).await),
+        (KeyOperation::CountKeys, data.count_keys().await.map(|_| ())),
+        (KeyOperation::RemoveOthers, data.remove_others(&keys()).await),
         (KeyOperation::Unlock, data.open(NODE, Some(&keys()), &progress()).await),
         (KeyOperation::Unlock, data.format(permit(), NODE, Some(&keys()), &progress()).await),
     ];

@@ -139,11 +139,17 @@ impl Cluster {
     ///
     /// When the command cannot be started.
     pub fn polis_with(&self, line: &str, more: &[&str]) -> Run {
-        let mut command = self.operator.command();
-        command.args(line.split_ascii_whitespace()).args(more);
-        command.env("POLIS_CONFIG", self.configuration()).env("POLIS_ENDPOINTS", self.endpoints());
-        let output = command.stdin(Stdio::null()).output().expect("polis can be started");
+        let output = self.command(line).args(more).output().expect("polis can be started");
         Run::new(format!("polis {line} {}", more.join(" ")), output)
+    }
+
+    /// The command for `polis` with these arguments, as the operator, for who does not wait for its end.
+    #[must_use]
+    pub fn command(&self, line: &str) -> Command {
+        let mut command = self.operator.command();
+        command.args(line.split_ascii_whitespace()).stdin(Stdio::null());
+        command.env("POLIS_CONFIG", self.configuration()).env("POLIS_ENDPOINTS", self.endpoints());
+        command
     }
 
     /// Addresses of the nodes that run, separated by commas.
@@ -272,6 +278,12 @@ impl Cluster {
         if let Some(node) = self.nodes[number].take() {
             node.kill();
         }
+    }
+
+    /// Ends all nodes that run with SIGKILL, at the same moment.
+    pub fn kill_all(&mut self) {
+        self.nodes.iter().flatten().for_each(|node| node.signal(rustix::process::Signal::KILL));
+        (0..self.nodes.len()).for_each(|number| self.kill(number));
     }
 
     /// Waits until `node list` satisfies `wanted`, and returns it.

@@ -27,6 +27,7 @@ pub mod steps;
 pub mod storage_security;
 pub mod store;
 pub mod trace;
+pub mod unlock_caller;
 pub mod vm;
 pub mod workbench;
 pub mod world;

@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use polis_encryption::{Purpose, derive};
+use polis_proto::storage::unlock_file;
 use polis_storage::data::UnlockKeys;
 use polis_storage::journal::{ClusterUnlockKey, Journal, Seals};
 use polis_storage::{HostDisk, Layout};
+use prost::Message as _;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::processes;
@@ -140,6 +142,20 @@ pub fn unlock_keys(root: &Path) -> Vec<UnlockKeys> {
     let (Some(node), Some(cluster)) = (journal.node_unlock_key, journal.cluster_unlock_key) else { return Vec::new() };
     let ClusterUnlockKey { current, pending } = cluster;
     std::iter::once(current).chain(pending).map(|cluster| UnlockKeys { node: node.clone(), cluster }).collect()
+}
+
+/// What tells the keys of a node's unlock file from others, the key that opens first and then the one that will; nothing without a file.
+///
+/// # Panics
+///
+/// When it is there and not whole.
+#[must_use]
+pub fn split_keys(root: &Path) -> Vec<Vec<u8>> {
+    let Ok(disk) = HostDisk::open(root) else { return Vec::new() };
+    let loaded = Layout::new(Arc::new(disk)).esp.polis.unlock.load().expect("the unlock file is whole");
+    let Some(loaded) = loaded else { return Vec::new() };
+    let content = unlock_file::Content::decode(&loaded.value.content[..]).expect("the unlock file makes sense");
+    content.current.into_iter().chain(content.pending).map(|split| split.key_check_value).collect()
 }
 
 /// The journal of a node.

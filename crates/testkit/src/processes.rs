@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 /// How long a process that was killed may take to be gone. It takes milliseconds; on a loaded machine more.
 const DEATH_DEADLINE: Duration = Duration::from_secs(10);
 
+/// The unit of times in `/proc`: USER_HZ is 100 on every machine that there is.
+const TICK: Duration = Duration::from_millis(10);
+
 /// A process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
@@ -84,6 +87,15 @@ pub fn start_time(process: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The name of the program, in parentheses, may hold anything; the fields after it are numbered from 3.
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
+}
+
+/// How long a process has had a processor, its system calls included (proc(5), fields 14 and 15 of `stat`).
+#[must_use]
+pub fn processor_time(process: u32) -> Option<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(14 - 3);
+    let ticks: u64 = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
+    Some(TICK * u32::try_from(ticks).ok()?)
 }
 
 /// A command for `program` that the kernel ends as soon as the test process has ended, however that ended, if it is started

@@ -11,15 +11,26 @@ use crate::{DrillError, Owner, StoreMembersError, Surroundings, drill};
 /// What a drill is about: the unlock file as it is now, and the key that opens the data.
 #[derive(Clone)]
 pub struct Exercise {
+    /// Which one it is; each has another number, and none has 0.
+    pub number: u64,
     /// The member, with its unlock file.
     pub owner: Owner,
-    /// The key that opens the data.
+    /// The key that opens the data, or the one that will.
     pub key: ClusterUnlockKey,
+}
+
+/// How far an exercise is. What was said of an earlier one says nothing about a later one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Drilled {
+    /// Number of the exercise; 0 while there is none.
+    pub exercise: u64,
+    /// How far it is.
+    pub outcome: DrillOutcome,
 }
 
 /// How far the member knows that a cold start would open it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Drilled {
+pub enum DrillOutcome {
     /// Nothing was tried yet: nobody has said what with.
     #[default]
     NotYet,
@@ -49,22 +60,23 @@ pub async fn drills(
 ) -> Result<Infallible, StoreMembersError> {
     loop {
         let exercise = exercises.borrow_and_update().clone();
-        let Some(Exercise { owner, key }) = exercise else {
-            drilled.send_replace(Drilled::NotYet);
+        let Some(Exercise { number, owner, key }) = exercise else {
+            drilled.send_replace(Drilled::default());
             wait(&mut exercises).await;
             continue;
         };
-        drilled.send_replace(Drilled::UnderWay);
+        let tell = |outcome| drilled.send_replace(Drilled { exercise: number, outcome });
+        tell(DrillOutcome::UnderWay);
         let outcome = tokio::select! {
             biased;
             () = wait(&mut exercises) => continue,
             outcome = drill(surroundings, owner, key) => outcome,
         };
-        drilled.send_replace(match outcome {
-            Ok(epoch) => Drilled::Verified(epoch),
-            Err(DrillError::Nothing(nothing)) => Drilled::Nothing(nothing),
+        tell(match outcome {
+            Ok(epoch) => DrillOutcome::Verified(epoch),
+            Err(DrillError::Nothing(nothing)) => DrillOutcome::Nothing(nothing),
             Err(DrillError::Store(error)) => return Err(error),
-            Err(error @ DrillError::Failed(_)) => Drilled::Failed { reason: with_causes(&error) },
+            Err(error @ DrillError::Failed(_)) => DrillOutcome::Failed { reason: with_causes(&error) },
         });
         wait(&mut exercises).await;
     }

@@ -39,7 +39,7 @@ mod status;
 mod unlock;
 
 pub use contacts::Contacts;
-pub use drills::{Drilled, Exercise, drills};
+pub use drills::{DrillOutcome, Drilled, Exercise, drills};
 pub use lock::{Lock, Oneself};
 pub use members::{KnownMembers, Members, Store, StoreMembersError};
 pub use peers::KnownAddresses;

@@ -1,5 +1,6 @@
 //! The unlock port.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -68,10 +69,9 @@ impl UnlockServer {
     /// [`polis_supervisor::Cancelled`].
     pub async fn serve(self, context: Context, listener: TcpListener) -> RunnableResult {
         let known = watch::Sender::new(Arc::default());
-        if let Some(holder) = &self.holder {
-            let (id, members, known) = (holder.id, holder.members.watch(), known.clone());
-            known.send_replace(known_keys(&id, &members.borrow()));
-            context.spawn(follow(id, members, known));
+        let holder = self.holder.clone();
+        if let Some(holder) = &holder {
+            known.send_replace(known_keys(&holder.id, &holder.members.known()));
         }
         let settings = KeyServerSettings {
             name: "unlock",
@@ -80,26 +80,37 @@ impl UnlockServer {
             limits: LIMITS,
         };
         let routes = Routes::new(unlock_server::UnlockServer::new(Service::new(context.clone(), self)));
-        serve_by_key(context, listener, settings, routes).await
+        let follow = async {
+            match &holder {
+                Some(holder) => follow(&holder.id, holder.members.watch(), &known).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            served = serve_by_key(context, listener, settings, routes) => served,
+            never = follow => match never {},
+        }
     }
 }
 
 /// Whoever is on the member list is known to the port.
 async fn follow(
-    id: NodeId,
+    id: &NodeId,
     mut members: watch::Receiver<Arc<KnownMembers>>,
-    known: watch::Sender<Arc<KnownKeys>>,
-) -> RunnableResult {
-    // Ends with the context, or when nothing changes any more.
-    while members.changed().await.is_ok() {
-        let keys = known_keys(&id, &members.borrow_and_update());
+    known: &watch::Sender<Arc<KnownKeys>>,
+) -> Infallible {
+    loop {
+        let keys = known_keys(id, &members.borrow_and_update());
         known.send_if_modified(|known| {
             let is_new = *known != keys;
             *known = keys;
             is_new
         });
+        if members.changed().await.is_err() {
+            // Nothing changes any more.
+            std::future::pending::<()>().await;
+        }
     }
-    Ok(())
 }
 
 fn known_keys(id: &NodeId, members: &KnownMembers) -> Arc<KnownKeys> {

@@ -53,6 +53,55 @@ pub(crate) enum ClusterCommand {
     ConfirmTwo(ConfirmTwoArguments),
     RecoveryKey(ClusterRecoveryKeyArguments),
     Recover(RecoverArguments),
+    Snapshot(SnapshotArguments),
+}
+
+#[derive(Debug, Args)]
+#[command(
+    about = "Snapshots of the cluster's state: save one, or look at those that there are",
+    arg_required_else_help = true,
+    after_help = "Example:\n  polis cluster snapshot save cluster.snapshot"
+)]
+pub(crate) struct SnapshotArguments {
+    #[command(subcommand)]
+    pub(crate) command: SnapshotCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SnapshotCommand {
+    /// Save a snapshot of what is now in a file on this machine
+    #[command(
+        long_about = "Save a snapshot of what is now in a file on this machine.\n\n\
+            A consensus member takes it, checks it, and encrypts it to the recovery key of the cluster: only its words open it. \
+            Without a recovery key it leaves the cluster with --plaintext alone; whoever has such a file has the cluster, its keys \
+            included. The file is there whole, with the hash that the member has told, or not at all, and one that is there \
+            stays. `polis cluster recover --snapshot FILE` makes a cluster of it.",
+        after_help = "Example:\n  polis cluster snapshot save /backup/cluster-$(date +%F).snapshot"
+    )]
+    Save {
+        /// The file to be made
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Do not encrypt it
+        #[arg(long)]
+        plaintext: bool,
+        #[command(flatten)]
+        connection: ConnectionArguments,
+    },
+    /// The newest snapshot of each member, or what a file is a snapshot of
+    #[command(
+        long_about = "The newest snapshot of each member, or what a file is a snapshot of.\n\n\
+            Members take one every hour by themselves. VERIFIED says whether it has been restored once for trial, besides the check \
+            of its hash. A file is read as far as that goes without the recovery key.",
+        after_help = "Example:\n  polis cluster snapshot status\n  polis cluster snapshot status cluster.snapshot -o json"
+    )]
+    Status {
+        /// Look at this file, and ask no cluster
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
+        #[command(flatten)]
+        show: ShowClusterArguments,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -66,8 +115,8 @@ pub(crate) enum ClusterCommand {
         they reach this one, and are given the role of a consensus member again with `polis node add role`. What was acknowledged in the last \
         moments before the loss, and had not reached this member's disk, is gone.\n\n\
         Should a majority of the others be alive after all, out of reach from here, it goes on as a second cluster: this command \
-        cannot know. Then never let the two reach each other: they have the same CA, and members of the one that hear the other may \
-        believe that they are members no more.",
+        cannot know. When the two reach each other again the majority lives on, does not follow this node, and both say in their \
+        status and in `polis cluster health` that there are two (condition cluster-divided) and what to do.",
     after_help = "Example:\n  polis cluster recover --root /var/lib/polis --others-are-gone"
 )]
 pub(crate) struct RecoverArguments {
@@ -77,6 +126,9 @@ pub(crate) struct RecoverArguments {
     /// Use this snapshot instead of what the node's own member has
     #[arg(long, value_name = "FILE")]
     pub(crate) snapshot: Option<PathBuf>,
+    /// The words of the recovery key, for a snapshot that is encrypted: a file, or - to be asked for them
+    #[arg(long, value_name = "FILE|-", requires = "snapshot")]
+    pub(crate) recovery: Option<PathBuf>,
     /// The other members do not answer, and that is because they are gone for good
     #[arg(long)]
     pub(crate) others_are_gone: bool,
@@ -155,10 +207,8 @@ pub(crate) enum TicketCommand {
     Rotate(ShowClusterArguments),
 }
 
-// Not shown before members split their keys.
 #[derive(Debug, Args)]
 #[command(
-    hide = true,
     about = "Confirm that a cluster of two is to stay one, so that neither comes back without the other",
     long_about = "Confirm that a cluster of two is to stay one, so that neither comes back without the other.\n\n\
         Members that encrypt their data come back after a power failure with the help of the others. Of two, each keeps a copy of \
@@ -175,10 +225,8 @@ pub(crate) struct ConfirmTwoArguments {
     pub(crate) connection: ConnectionArguments,
 }
 
-// Not shown before members seal their keys to it.
 #[derive(Debug, Args)]
 #[command(
-    hide = true,
     about = "The recovery key of the cluster",
     arg_required_else_help = true,
     after_help = "Example:\n  polis cluster recovery-key set recovery.pem"

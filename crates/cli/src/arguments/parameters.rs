@@ -53,8 +53,7 @@ pub(crate) struct BootstrapArguments {
     pub(crate) labels: Vec<String>,
     /// Public half of the cluster's recovery key, as `polis recovery-key create` makes it; written to polis.pb beside the output, which
     /// belongs beside the parameters wherever they go
-    // Not shown before members seal their keys to it.
-    #[arg(long, value_name = "FILE", hide = true)]
+    #[arg(long, value_name = "FILE")]
     pub(crate) recovery_key: Option<PathBuf>,
     /// File to write
     #[arg(short, long, value_name = "FILE")]

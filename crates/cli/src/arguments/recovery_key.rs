@@ -6,10 +6,8 @@ use clap::{Args, Subcommand};
 
 use super::OutputFormat;
 
-// Not shown before members seal their keys to one.
 #[derive(Debug, Args)]
 #[command(
-    hide = true,
     about = "The key that brings nodes back when neither their TPM nor their cluster does",
     arg_required_else_help = true,
     after_help = "Example:\n  polis recovery-key create -o recovery.pem"

@@ -8,10 +8,8 @@ use clap::Args;
 
 use crate::{duration, endpoint};
 
-// Not shown before nodes answer it.
 #[derive(Debug, Args)]
 #[command(
-    hide = true,
     about = "Open a locked node with the recovery key",
     long_about = "Open a locked node with the recovery key.\n\n\
         A node that waits for others shows itself with the key that its recovery blob names, and is opened once you have given \

@@ -8,15 +8,18 @@ use polis_control::{NodeFiles, NodeFilesError, RecoverError, RecoverFound, Recov
 
 use crate::arguments::RecoverArguments;
 use crate::failure::Failure;
+use crate::recovery_key::read_words;
 use crate::shell;
 use crate::view::{Progress, print, safe};
 
 pub(super) fn run(arguments: &RecoverArguments, files: &dyn NodeFiles) -> Result<ExitCode, Failure> {
-    let RecoverArguments { root, snapshot, others_are_gone, etcd, yes } = arguments;
+    let RecoverArguments { root, snapshot, recovery, others_are_gone, etcd, yes } = arguments;
+    let recovery_key = recovery.as_deref().map(read_words).transpose()?;
     let request = RecoverRequest {
         root: root.clone(),
         etcd: etcd.clone(),
         snapshot: snapshot.clone(),
+        recovery_key,
         others_are_gone: *others_are_gone,
     };
     let recovery = files.recover(&request).map_err(|error| failure(&error))?;
@@ -86,7 +89,7 @@ fn describe(found: &RecoverFound) -> String {
     }
     text.push_str(
         "What was acknowledged after this state was written is gone. Members that have a quorum among themselves, out of reach from \
-         here, go on as a second cluster; the two must never reach each other.\n",
+         here, go on as a second cluster, and do not follow this one when they reach it again.\n",
     );
     text
 }

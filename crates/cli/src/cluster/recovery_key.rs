@@ -34,7 +34,7 @@ fn set(file: &Path, connection: &ConnectionArguments) -> Result<ExitCode, Failur
         };
         Ok(format!(
             "cluster {} has the recovery key {}\n{before}\
-             which members have sealed their keys to it: polis cluster status{}\n",
+             each member seals its keys to it, on its own disk and for the cluster; which have done so: polis cluster status{}\n",
             operator.authority().cluster_id(),
             key.fingerprint(),
             operator.options()

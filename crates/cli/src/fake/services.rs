@@ -20,7 +20,7 @@ use polis_proto::logtree::{LogEntry, log_entry};
 use polis_proto::node_api::node_server::Node as NodeService;
 use polis_proto::node_api::{
     GetStatusRequest, GetStatusResponse as NodeStatusResponse, RekeyRequest, RekeyResponse, ResealRequest,
-    ResealResponse,
+    ResealResponse, SaveSnapshotRequest, SaveSnapshotResponse,
 };
 use polis_proto::rpc_detail::LeaderHint;
 use polis_rpc::{CURATOR_PORT, Caller, Peer, detail};
@@ -414,5 +414,18 @@ impl NodeService for FakeNode {
 
     async fn reseal(&self, _: Request<ResealRequest>) -> Result<Response<ResealResponse>, Status> {
         Err(Status::unimplemented("no"))
+    }
+
+    type SaveSnapshotStream = BoxStream<'static, Result<SaveSnapshotResponse, Status>>;
+
+    async fn save_snapshot(
+        &self,
+        _: Request<SaveSnapshotRequest>,
+    ) -> Result<Response<Self::SaveSnapshotStream>, Status> {
+        let messages = self.state().snapshot.clone();
+        if messages.is_empty() {
+            return Err(Status::failed_precondition("the cluster has no recovery key"));
+        }
+        Ok(Response::new(stream::iter(messages.into_iter().map(Ok)).boxed()))
     }
 }

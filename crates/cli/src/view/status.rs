@@ -5,7 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use polis_condition::{Condition, Severity};
 use polis_control::{
-    ColdStartMode, ConsensusStatus, Contact, EnrolmentPhase, NodeState, SnapshotsStatus, Status, StorageStatus,
+    ColdStartMode, ConsensusStatus, Contact, EnrolmentPhase, LockState, LockStatus, NodeState, SharesStatus,
+    SnapshotsStatus, SplitStatus, Status, StorageStatus,
 };
 
 use super::{Fields, Paint, Table, count};
@@ -36,7 +37,12 @@ pub(crate) fn render_status(status: &Status, now: Timestamp, wide: bool, paint: 
     fields.add_some("Contact", status.contact.as_ref().map(|contact| contact_text(contact, now)));
     fields.add_some("Consensus", status.consensus.as_ref().map(consensus_text));
     let opens = status.cold_start.as_ref().and_then(|cold_start| cold_start.mode);
-    fields.add_some("Storage", status.storage.as_ref().map(|storage| storage_text(storage, opens)));
+    let split = status.cold_start.as_ref().and_then(|cold_start| cold_start.split.as_ref());
+    let is_split = split.is_some() || status.lock.as_ref().is_some_and(|lock| lock.shares.is_some());
+    let storage = status.storage.as_ref().map(|storage| storage_text(storage, opens, is_split));
+    fields.add_some("Storage", storage);
+    fields.add_some("Cold start", split.map(split_text));
+    fields.add_some("Lock", status.lock.as_ref().map(|lock| lock_text(lock, paint)));
     fields.add_some("Snapshots", status.snapshots.as_ref().map(|snapshots| snapshots_text(snapshots, now)));
     if status.conditions.is_empty() {
         fields.add("Conditions", "none");
@@ -95,14 +101,39 @@ fn consensus_text(consensus: &ConsensusStatus) -> String {
     format!("{own}{part}; {} with a vote{learners}", count(voters, "member"))
 }
 
-fn storage_text(storage: &StorageStatus, cold_start: Option<ColdStartMode>) -> String {
+fn storage_text(storage: &StorageStatus, cold_start: Option<ColdStartMode>, is_split: bool) -> String {
     let opens = match cold_start {
+        Some(ColdStartMode::Cluster) if is_split => {
+            "; opened with a key that the running cluster or the other members give"
+        }
         Some(ColdStartMode::Cluster) => "; opened with a key that the running cluster gives",
         // Where there is no key, nothing is to be said about it.
         Some(ColdStartMode::Local) if storage.security != "insecure" => "; opened by this node alone",
         Some(ColdStartMode::Local) | None => "",
     };
     format!("{} ({}), TPM {}{opens}", storage.security, storage.backend, storage.tpm.replace('_', " "))
+}
+
+fn split_text(split: &SplitStatus) -> String {
+    let SplitStatus { epoch, shares_needed, holders, verified } = split;
+    if *shares_needed == 0 {
+        return "opened by this node alone, without any other".to_owned();
+    }
+    let tried = if *verified { "tried and found to open it" } else { "not tried yet" };
+    let of = count(holders.len(), "holder");
+    format!("opened by {shares_needed} of {of} of shares, since epoch {}.{}; {tried}", epoch.incarnation, epoch.epoch)
+}
+
+fn lock_text(lock: &LockStatus, paint: Paint) -> String {
+    let LockStatus { state, reason, shares, fingerprint } = lock;
+    let state = match state {
+        LockState::Locked => paint.yellow("locked"),
+        LockState::Sealed => paint.red("sealed"),
+    };
+    let shares = shares.map(|SharesStatus { have, need }| format!("; {have} of {need} shares")).unwrap_or_default();
+    let shown = fingerprint.as_ref().map(|shown| format!("; shows the key {shown}")).unwrap_or_default();
+    let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+    format!("{state}{shares}{shown}{reason}")
 }
 
 fn snapshots_text(snapshots: &SnapshotsStatus, now: Timestamp) -> String {
@@ -184,6 +215,7 @@ mod tests {
                 backend: "plain".into(),
                 tpm: "not_present".into(),
             }),
+            lock: None,
             snapshots: None,
             conditions: vec![Condition {
                 name: "storage-insecure".into(),
@@ -236,6 +268,29 @@ CONDITIONS
     }
 
     #[test]
+    fn a_locked_node_says_how_many_shares_it_has() {
+        let shares = Some(SharesStatus { have: 1, need: 2 });
+        let locked = LockStatus { state: LockState::Locked, reason: "it waits".into(), shares, fingerprint: None };
+        assert_eq!(lock_text(&locked, Paint::plain()), "locked; 1 of 2 shares: it waits");
+        let sealed = LockStatus {
+            state: LockState::Sealed,
+            reason: "another boot state".into(),
+            shares: None,
+            fingerprint: Some("ab01".into()),
+        };
+        assert_eq!(lock_text(&sealed, Paint::plain()), "sealed; shows the key ab01: another boot state");
+        let holders = ["one", "two"].map(String::from).to_vec();
+        let epoch = polis_control::Epoch { incarnation: 1, epoch: 5 };
+        let split = SplitStatus { epoch, shares_needed: 1, holders, verified: true };
+        assert_eq!(
+            split_text(&split),
+            "opened by 1 of 2 holders of shares, since epoch 1.5; tried and found to open it"
+        );
+        let local = SplitStatus { shares_needed: 0, holders: vec![], verified: false, epoch };
+        assert_eq!(split_text(&local), "opened by this node alone, without any other");
+    }
+
+    #[test]
     fn wide_adds_members_and_times() {
         let text = render_status(&running(), later(), true, Paint::plain());
         assert!(text.contains(
@@ -259,6 +314,7 @@ CONDITIONS
             contact: None,
             consensus: None,
             storage: None,
+            lock: None,
             snapshots: None,
             conditions: vec![],
             running: false,

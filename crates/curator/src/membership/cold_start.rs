@@ -32,7 +32,7 @@ pub struct UnfinishedRemoval {
     pub node: NodeId,
     /// Epoch of the first list without it.
     pub epoch: Epoch,
-    /// Members that have not made that list durable.
+    /// Nodes that may hold a share of its key and have not made that list durable.
     pub lacking: BTreeSet<NodeId>,
     /// Fewest shares that may give its key.
     pub shares_needed: usize,
@@ -102,9 +102,9 @@ fn remark(reported: &Reported<'_>, behind: &BTreeSet<NodeId>, needed: Option<usi
 }
 
 impl UnfinishedRemoval {
-    pub(super) fn of(unfinished: &Unfinished, voters: &BTreeSet<NodeId>, holds: &BTreeMap<NodeId, Epoch>) -> Self {
-        let Unfinished { node, epoch, shares_needed } = *unfinished;
-        let lacking = unfinished.lacking(voters, holds);
+    pub(crate) fn of(unfinished: &Unfinished, holds: &BTreeMap<NodeId, Epoch>) -> Self {
+        let Unfinished { node, epoch, shares_needed, helpers: _ } = *unfinished;
+        let lacking = unfinished.lacking(holds);
         let has = if lacking.len() == 1 { "has" } else { "have" };
         let what = match shares_needed {
             0 => "it has had a copy of its key, and needs nobody to open its data".to_owned(),
@@ -210,9 +210,9 @@ mod tests {
     #[test]
     fn a_removal_that_is_not_finished_names_those_who_have_not_heard() {
         let second = Epoch { incarnation: 1, epoch: 2 };
-        let unfinished = Unfinished { node: node(9), epoch: second, shares_needed: 2 };
+        let unfinished = Unfinished { node: node(9), epoch: second, shares_needed: 2, helpers: set(0..3) };
         let holds = BTreeMap::from([(node(0), second), (node(1), Epoch::FIRST)]);
-        let told = UnfinishedRemoval::of(&unfinished, &set(0..3), &holds);
+        let told = UnfinishedRemoval::of(&unfinished, &holds);
         assert_eq!(told.lacking, set([1, 2]));
         assert!(told.text.contains("any 2 of them together"), "{}", told.text);
     }

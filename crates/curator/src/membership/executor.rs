@@ -5,16 +5,14 @@ use std::time::Duration;
 use polis_consensus::{MembershipError, Transaction, Watch};
 use polis_identity::NodeId;
 use polis_supervisor::{RunnableResult, with_causes};
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::Members;
-use super::cold_start::UnfinishedRemoval;
 use super::margin::{Operation, names};
 use super::memory::{Memory, Progress, Refused};
 use super::observation::{Observation, ObserveError};
 use super::plan::{GaveUp, Step, Waiting, plan};
-use super::transaction::{dequeue, settled, without_role};
+use super::transaction::{arrived, settled, without_role};
 use crate::{LeaderState, StateError, layout};
 
 /// Time between two looks when nothing is heard: what nobody tells, such as a role that somebody else has changed, is
@@ -61,8 +59,6 @@ impl Members {
     pub async fn lead(&self, state: LeaderState) -> RunnableResult {
         self.0.progress.send_replace(None);
         self.0.held_up.send_replace(None);
-        // Another leader may finish what this one has not, however this one ends.
-        let _published = Published(&self.0.unfinished);
         tokio::select! {
             () = state.lost() => {}
             () = self.work(&state) => {}
@@ -110,8 +106,6 @@ impl Members {
     ) -> Result<Next, StepError> {
         let observation = self.observe(state).await?;
         watch.get_or_insert_with(|| state.state().root().watch(layout::membership(), observation.revision));
-        let unfinished = observation.unfinished();
-        self.0.unfinished.send_if_modified(|known| std::mem::replace(known, unfinished.clone()) != unfinished);
         memory.turn_to(observation.intent.as_ref().map(|intent| intent.value.operation));
         let resting =
             |node: &NodeId| memory.resting.get(node).is_some_and(|since| since.elapsed() < self.0.budgets.rest);
@@ -198,7 +192,7 @@ impl Members {
                 return settle(state, "membership/withdraw", transaction).await;
             }
             Step::Complete(Operation::Add(node)) => {
-                let transaction = dequeue(self.end(state, observation).await?, observation, *node);
+                let transaction = arrived(self.end(state, observation).await?, observation, *node);
                 tracing::info!("{node} is a consensus member now");
                 return settle(state, "membership/complete", transaction).await;
             }
@@ -207,7 +201,7 @@ impl Members {
                 return settle(state, "membership/complete", transaction).await;
             }
             Step::Dequeue(node) => {
-                let transaction = dequeue(Transaction::new(), observation, *node);
+                let transaction = arrived(Transaction::new(), observation, *node);
                 return settle(state, "membership/dequeue", transaction).await;
             }
             Step::RemoveStranger { id, is_learner } => {
@@ -235,11 +229,17 @@ impl Members {
                 return settle(state, "membership/relist", transaction).await;
             }
             Step::Finish(node) => {
-                let key = layout::unfinished_removal(node);
-                let transaction = observation.unfinished.iter().find(|known| known.value.node == *node);
-                let Some(known) = transaction else { return Ok(Next::AtOnce) };
+                let Some(transaction) = observation.forget_removal(*node) else { return Ok(Next::AtOnce) };
                 tracing::info!("the removal of {node} is finished: enough members have heard of it");
-                let transaction = Transaction::new().if_modified_at(key.as_str(), known.revision).delete(key);
+                return settle(state, "membership/finish", transaction).await;
+            }
+            Step::Abandon { node, deaf } => {
+                let Some(transaction) = observation.forget_removal(*node) else { return Ok(Next::AtOnce) };
+                let names = names(deaf);
+                tracing::warn!(
+                    "{names} could still help {node}, which was removed, to open its data, and will not hear of the removal, as it was \
+                     deleted: see to it that they never run together, or erase them"
+                );
                 return settle(state, "membership/finish", transaction).await;
             }
         }
@@ -251,15 +251,6 @@ impl Members {
         let Some(operation) = memory.change else { return };
         let since = memory.began.unwrap_or_else(Instant::now);
         self.0.progress.send_replace(Some(Progress { operation, since, waiting_for }));
-    }
-}
-
-/// Takes back what was published when it is dropped.
-struct Published<'a>(&'a watch::Sender<Vec<UnfinishedRemoval>>);
-
-impl Drop for Published<'_> {
-    fn drop(&mut self) {
-        self.0.send_replace(Vec::new());
     }
 }
 

@@ -27,7 +27,7 @@
 //! Members that encrypt their data split the keys of them among each other (`cold-start.md`), by the signed list, and report it.
 //! Before a vote is given or taken, those that can be asked must have split theirs so that every quorum opens before and after it;
 //! those that do not answer, and the one that goes, are not waited for. A removal is *finished* once so many have heard of it that the
-//! removed node gets its key from nobody any more ([`Members::unfinished`]); nothing waits for that. What all this means after a power
+//! removed node gets its key from nobody any more ([`Nodes::unfinished`](crate::Nodes::unfinished)); nothing waits for that. What all this means after a power
 //! failure is told in [`MembersStatus::cold_start`]. Nodes that do not split keys are as if there were no such thing.
 //!
 //! # What can be relied on
@@ -40,6 +40,7 @@
 
 mod calls;
 mod cold_start;
+mod erased;
 mod executor;
 mod margin;
 mod memory;
@@ -63,11 +64,14 @@ use tokio::sync::{Notify, OnceCell, watch};
 use crate::{Heartbeats, LeaderState, StateError};
 
 pub use cold_start::{ColdStart, UnfinishedRemoval};
+pub(crate) use erased::forget_erased;
 pub use executor::RECONCILE_INTERVAL;
 pub use margin::{MAX_MEMBERS, Margin, Operation, Refusal, Verdict};
+pub(crate) use observation::read_unfinished;
 pub use plan::Budgets;
 pub use removal::{REMOVAL_DEADLINE, Removal, RemovalError};
 pub use request::{EnqueueError, Enqueued};
+pub(crate) use splits::{RemovalProgress, Unfinished};
 pub use status::{Change, MembersStatus, MembersStatusError, QueuedNode};
 
 /// The consensus members, as this node can read and change them. Clones are handles of the same.
@@ -88,8 +92,6 @@ struct Inner {
     held_up: watch::Sender<Option<memory::Refused>>,
     /// A node has reported something on which a change may wait.
     reported: Notify,
-    /// Removals that are not finished, while this node leads.
-    unfinished: watch::Sender<Vec<UnfinishedRemoval>>,
 }
 
 impl Members {
@@ -111,14 +113,7 @@ impl Members {
             withdrawn: watch::Sender::default(),
             held_up: watch::Sender::default(),
             reported: Notify::new(),
-            unfinished: watch::Sender::default(),
         }))
-    }
-
-    /// Removals that are not finished, as long as this node leads.
-    #[must_use]
-    pub fn unfinished(&self) -> watch::Receiver<Vec<UnfinishedRemoval>> {
-        self.0.unfinished.subscribe()
     }
 
     /// Says that a node has reported something, so that a change that waits for it goes on at once.

@@ -21,6 +21,9 @@ use super::splits::{Keeping, Unfinished};
 use crate::state::Versioned;
 use crate::{LeaderState, NodeRecord, StateError, layout};
 
+/// Reports that are read in one transaction: etcd takes 128 operations, with one for the fence of the leadership.
+const READ_AT_ONCE: usize = 100;
+
 /// The members could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ObserveError {
@@ -124,7 +127,12 @@ impl Members {
         for pair in next() {
             let key = pair.key_text().into_owned();
             let found = Versioned { value: pair.value, revision: pair.mod_revision };
-            unfinished.push(read_unfinished(&key, found.decode(&key)?)?);
+            let mut known = read_unfinished(&key, found.decode(&key)?)?;
+            if known.value.helpers.is_empty() {
+                let listed = list.iter().flat_map(|list| list.value.list().members());
+                known.value.helpers = listed.map(|member| member.node_id).collect();
+            }
+            unfinished.push(known);
         }
         let keys = records
             .values()
@@ -135,7 +143,8 @@ impl Members {
             keys.map(|key| (PeerAddress::of(&key).ip(), NodeId::of(&key))).collect();
         let of_members = members.iter().filter_map(|member| nodes_by_address.get(&member.address?).copied());
         let of_others = intent.iter().map(|intent| intent.value.node()).chain(queue.iter().map(|it| it.value.node));
-        let wanted: BTreeSet<NodeId> = of_members.chain(of_others).collect();
+        let of_helpers = unfinished.iter().flat_map(|known| known.value.helpers.iter().copied());
+        let wanted: BTreeSet<NodeId> = of_members.chain(of_others).chain(of_helpers).collect();
         Ok(Observation {
             enrolments: enrolments(state, &wanted).await?,
             members,
@@ -257,8 +266,15 @@ impl Observation {
 
     /// Removals that are not finished.
     pub(super) fn unfinished(&self) -> Vec<UnfinishedRemoval> {
-        let (voters, holds) = (self.voters(), self.holds());
-        self.unfinished.iter().map(|known| UnfinishedRemoval::of(&known.value, &voters, &holds)).collect()
+        let holds = self.holds();
+        self.unfinished.iter().map(|known| UnfinishedRemoval::of(&known.value, &holds)).collect()
+    }
+
+    /// Nothing is noted any more of the removal of this node.
+    pub(super) fn forget_removal(&self, node: NodeId) -> Option<Transaction> {
+        let known = self.unfinished.iter().find(|known| known.value.node == node)?;
+        let key = layout::unfinished_removal(&node);
+        Some(Transaction::new().if_modified_at(key.as_str(), known.revision).delete(key))
     }
 
     /// What it takes to come back after all members have lost power.
@@ -315,9 +331,13 @@ pub(super) async fn enrolments(
     state: &LeaderState,
     nodes: &BTreeSet<NodeId>,
 ) -> Result<BTreeMap<NodeId, Versioned<NodeEnrolment>>, StateError> {
-    let reads = nodes.iter().fold(Transaction::new(), |reads, node| reads.get(layout::enrolment(node)));
-    let found = state.read(reads).await?.found;
-    let read = nodes.iter().zip(found).map(|(node, pairs)| {
+    let mut found = Vec::new();
+    let nodes: Vec<&NodeId> = nodes.iter().collect();
+    for some in nodes.chunks(READ_AT_ONCE) {
+        let reads = some.iter().fold(Transaction::new(), |reads, node| reads.get(layout::enrolment(node)));
+        found.extend(state.read(reads).await?.found);
+    }
+    let read = nodes.into_iter().zip(found).map(|(node, pairs)| {
         let enrolment = match pairs.into_iter().next() {
             Some(pair) => {
                 Versioned { value: pair.value, revision: pair.mod_revision }.decode(&layout::enrolment(node))?
@@ -329,15 +349,20 @@ pub(super) async fn enrolments(
     read.collect()
 }
 
-fn read_unfinished(key: &str, found: Versioned<WireUnfinished>) -> Result<Versioned<Unfinished>, StateError> {
-    let WireUnfinished { node_id, epoch, shares_needed } = found.value;
+/// Reads what is noted of the removal of a node, which lies under this key.
+pub(crate) fn read_unfinished(
+    key: &str,
+    found: Versioned<WireUnfinished>,
+) -> Result<Versioned<Unfinished>, StateError> {
+    let WireUnfinished { node_id, epoch, shares_needed, helpers } = found.value;
     let node: NodeId = node_id.parse().map_err(|_| StateError::damaged(key, "it names no node"))?;
     let epoch = epoch.ok_or_else(|| StateError::damaged(key, "it has no epoch"))?.into();
     if layout::unfinished_removal(&node) != key {
         return Err(StateError::damaged(key, "its node is not that of its key"));
     }
     let shares_needed = usize::try_from(shares_needed).unwrap_or(usize::MAX);
-    Ok(Versioned { value: Unfinished { node, epoch, shares_needed }, revision: found.revision })
+    let helpers = helpers.iter().filter_map(|helper| helper.parse().ok()).collect();
+    Ok(Versioned { value: Unfinished { node, epoch, shares_needed, helpers }, revision: found.revision })
 }
 
 fn read_intent(found: Versioned<MembershipIntent>) -> Result<Versioned<OpenIntent>, StateError> {

@@ -1,6 +1,10 @@
 //! A member that cannot read its data is replaced: it is removed like any other, and its node waits for another one from the
 //! moment that this is written down.
+//!
+//! With the member goes the role of a Kubernetes controller, which needs one. Nobody has asked for that, so it comes back with the new
+//! member: that it is to is written down with the place in the queue.
 
+use polis_consensus::Transaction;
 use polis_identity::NodeId;
 use polis_proto::curator_state::QueuedJoin;
 use prost::Message as _;
@@ -43,6 +47,7 @@ impl Members {
             let waiting = QueuedJoin {
                 position: next_position(&observation),
                 last_failure: text,
+                kubernetes_controller: record.value.roles.kubernetes_controller.is_some(),
                 ..queued(&record.value.public_key)
             };
             let transaction = transaction
@@ -54,5 +59,29 @@ impl Members {
             }
         }
         Err(StateError::Conflict.into())
+    }
+
+    /// The role of a Kubernetes controller is taken from a node: should its member just be replaced, it does not come back with the new
+    /// one.
+    ///
+    /// # Errors
+    ///
+    /// When the state was not read or changed.
+    pub async fn forget_controller(&self, state: &LeaderState, node: &NodeId) -> Result<(), StateError> {
+        let key = layout::queued_join(node);
+        for _ in 0..UPDATE_ATTEMPTS {
+            let Some(queued) = state.get_message::<QueuedJoin>(&key).await? else { return Ok(()) };
+            if !queued.value.kubernetes_controller {
+                return Ok(());
+            }
+            let changed = QueuedJoin { kubernetes_controller: false, ..queued.value };
+            let transaction = Transaction::new()
+                .if_modified_at(key.as_str(), queued.revision)
+                .put(key.as_str(), changed.encode_to_vec());
+            if state.attempt("membership/forget-controller", transaction).await?.is_some() {
+                return Ok(());
+            }
+        }
+        Err(StateError::Conflict)
     }
 }

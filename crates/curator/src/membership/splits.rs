@@ -172,27 +172,61 @@ pub(crate) struct Unfinished {
     pub(crate) epoch: Epoch,
     /// Fewest shares that may give its key.
     pub(crate) shares_needed: usize,
+    /// Nodes that may hold a share and are not erased. Whether they are members does not matter: who was removed meanwhile and has not
+    /// heard of this removal helps as well as any other.
+    pub(crate) helpers: BTreeSet<NodeId>,
 }
 
 impl Unfinished {
-    /// The voters that have not made the list without it durable.
-    pub(crate) fn lacking(&self, voters: &BTreeSet<NodeId>, holds: &BTreeMap<NodeId, Epoch>) -> BTreeSet<NodeId> {
-        let lacks = |voter: &&NodeId| holds.get(*voter).is_none_or(|epoch| *epoch < self.epoch);
-        voters.iter().filter(lacks).copied().collect()
+    /// The helpers that have not made the list without it durable.
+    pub(crate) fn lacking(&self, holds: &BTreeMap<NodeId, Epoch>) -> BTreeSet<NodeId> {
+        let lacks = |helper: &&NodeId| holds.get(*helper).is_none_or(|epoch| *epoch < self.epoch);
+        self.helpers.iter().filter(lacks).copied().collect()
     }
 
-    /// Whether so few have not heard of it that they cannot help it (`cold-start.md`, "Membership change", E).
-    pub(crate) fn is_over(&self, voters: &BTreeSet<NodeId>, holds: &BTreeMap<NodeId, Epoch>) -> bool {
-        self.lacking(voters, holds).len() < self.shares_needed.max(1)
+    /// How it stands, by the newest list that each node has made durable, and by who is a node.
+    pub(crate) fn progress(
+        &self,
+        holds: &BTreeMap<NodeId, Epoch>,
+        is_node: impl Fn(&NodeId) -> bool,
+    ) -> RemovalProgress {
+        let (waited_for, deaf): (BTreeSet<NodeId>, BTreeSet<NodeId>) =
+            self.lacking(holds).into_iter().partition(|helper| is_node(helper));
+        let enough = self.shares_needed.max(1);
+        if waited_for.len() + deaf.len() < enough {
+            RemovalProgress::Over
+        } else if deaf.len() >= enough {
+            RemovalProgress::Endless { deaf }
+        } else {
+            RemovalProgress::Waits { waited_for }
+        }
     }
+}
+
+/// How the removal of a member stands (`cold-start.md`, "Membership change", E).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RemovalProgress {
+    /// So few have not heard of it that they cannot help it.
+    Over,
+    /// These have yet to hear of it.
+    Waits {
+        /// Nodes that may come back and hear of it.
+        waited_for: BTreeSet<NodeId>,
+    },
+    /// Too many were deleted before they had heard of it, and never will.
+    Endless {
+        /// They.
+        deaf: BTreeSet<NodeId>,
+    },
 }
 
 /// Fewest shares that may give the key of a member that goes: by what it has reported, or by what the list of its removal says.
 ///
 /// Of one that has not reported for the list before that of its removal, nobody here knows what it has made of the lists since its
-/// report: then one share is assumed to be enough, so that everybody has to hear of the removal.
-pub(crate) fn least_shares(split: &Split, before: Epoch, during: usize) -> usize {
-    let may_have_made = if split.list >= before { during } else { 1 };
+/// report; and one that is not known to be open may run all the same, and have collected shares before its removal, in its memory. Then
+/// one share is assumed to be enough, so that everybody has to hear of the removal.
+pub(crate) fn least_shares(split: &Split, before: Epoch, during: usize, is_open: bool) -> usize {
+    let may_have_made = if split.list >= before && is_open { during } else { 1 };
     split.shares_needed.min(may_have_made)
 }
 

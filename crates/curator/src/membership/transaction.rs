@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use polis_consensus::{Member, Transaction, peer_url};
 use polis_identity::{NodeId, PublicKey};
+use polis_proto::api::node::Health;
 use polis_proto::common::NodeRoles;
 use polis_proto::common::node_roles::ConsensusMember;
 use polis_proto::common::node_roles::consensus_member::Peer;
@@ -15,6 +16,7 @@ use polis_proto::curator_state::membership_intent::Operation as WireOperation;
 use polis_proto::curator_state::{MembershipIntent, NodeEnrolment, QueuedJoin, SplitReport, UnfinishedRemoval};
 use polis_unlock::{Epoch, MemberEntry, MemberList, Standing};
 use prost::Message as _;
+use tokio::time::Instant;
 
 use super::Members;
 use super::margin::Operation;
@@ -104,10 +106,12 @@ impl Members {
         let transaction = without_role(transaction, record);
         let known = observation.queue.iter().find(|queued| queued.value.node == node);
         let attempts = known.map_or(0, |queued| queued.value.message.attempts).saturating_add(1);
+        let kubernetes_controller = known.is_some_and(|queued| queued.value.message.kubernetes_controller);
         let queued = QueuedJoin {
             position: next_position(observation),
             attempts,
             last_failure: text,
+            kubernetes_controller,
             ..queued(&open.value.public_key)
         };
         transaction.put(layout::queued_join(&node), queued.encode_to_vec())
@@ -166,8 +170,14 @@ impl Members {
             Some(known) => Transaction::new().if_modified_at(layout::epoch(), known.revision),
             None => Transaction::new().if_absent(layout::epoch()),
         };
+        let now = Instant::now();
+        let is_open = |node: &NodeId| {
+            let record = observation.records.get(node);
+            let health = record.map(|record| self.0.heartbeats.health(record.value.state, node, now));
+            health == Some(Health::Healthy)
+        };
         let transaction = gone.iter().fold(transaction, |transaction, node| {
-            forget_split(transaction, observation, node, &enrolments[node], epoch)
+            forget_split(transaction, observation, holders, (node, is_open(node)), &enrolments[node], epoch)
         });
         // Whoever is a member again is not to be forgotten.
         let is_back = |known: &&Versioned<Unfinished>| holders.contains_key(&known.value.node);
@@ -189,12 +199,14 @@ pub(super) fn settled(voters: BTreeSet<NodeId>) -> BTreeMap<NodeId, Standing> {
 fn forget_split(
     transaction: Transaction,
     observation: &Observation,
-    node: &NodeId,
+    present: &BTreeMap<NodeId, Standing>,
+    (node, is_open): (&NodeId, bool),
     enrolment: &Versioned<NodeEnrolment>,
     epoch: Epoch,
 ) -> Transaction {
+    let mut helpers: BTreeSet<NodeId> = observation.listed().into_iter().chain(present.keys().copied()).collect();
     let shares_needed = match (observation.keeping_by(node, &enrolment.value), observation.records.contains_key(node)) {
-        (Keeping::Splits(Some(split)), _) => {
+        (Keeping::Splits(split), _) => {
             let before = observation.list.as_ref().map(|list| list.value.list());
             let count = |voters: Option<usize>| voters.unwrap_or_default();
             let during = shares_needed_during(
@@ -203,16 +215,22 @@ fn forget_split(
                 before.is_some_and(MemberList::is_two_confirmed),
             );
             let epoch = before.map_or(Epoch::FIRST, MemberList::epoch);
-            least_shares(&split, Epoch { epoch: epoch.epoch.saturating_sub(1), ..epoch }, during)
+            let before = Epoch { epoch: epoch.epoch.saturating_sub(1), ..epoch };
+            // Whom it has given shares since its report, nobody here knows.
+            let is_known = split.as_ref().is_some_and(|split| split.list >= before);
+            helpers.extend(split.iter().flat_map(|split| &split.holders));
+            helpers.extend(observation.records.keys().filter(|_| !is_known));
+            split.map_or(1, |split| least_shares(&split, before, during, is_open))
         }
         // Nothing is known of it any more.
         (Keeping::Alone, false) if observation.keys().values().any(Keeping::splits) => 1,
-        (Keeping::Alone | Keeping::CannotSplit | Keeping::Splits(None), _) => return transaction,
+        (Keeping::Alone | Keeping::CannotSplit, _) => return transaction,
     };
     let unfinished = UnfinishedRemoval {
         node_id: node.to_string(),
         epoch: Some(epoch.into()),
         shares_needed: u32::try_from(shares_needed).unwrap_or(u32::MAX),
+        helpers: helpers.iter().filter(|helper| *helper != node).map(NodeId::to_string).collect(),
     };
     let transaction = transaction.put(layout::unfinished_removal(node), unfinished.encode_to_vec());
     if enrolment.value.split.is_none() {
@@ -230,6 +248,23 @@ pub(super) fn dequeue(transaction: Transaction, observation: &Observation, node:
             transaction.if_modified_at(layout::queued_join(&node), queued.revision).delete(layout::queued_join(&node))
         }
         None => transaction,
+    }
+}
+
+/// The node is a member: takes it out of the queue, and gives it what it was to have together with its vote.
+pub(super) fn arrived(transaction: Transaction, observation: &Observation, node: NodeId) -> Transaction {
+    let transaction = dequeue(transaction, observation, node);
+    let queued = observation.queue.iter().find(|queued| queued.value.node == node);
+    let was_controller = queued.is_some_and(|queued| queued.value.message.kubernetes_controller);
+    match observation.records.get(&node) {
+        Some(record) if was_controller && record.value.is_consensus_member() => {
+            let kubernetes_controller = Some(record.value.roles.kubernetes_controller.unwrap_or_default());
+            let roles = NodeRoles { kubernetes_controller, ..record.value.roles.clone() };
+            let changed = NodeRecord { roles, ..NodeRecord::clone(&record.value) };
+            let key = layout::node(&node);
+            transaction.if_modified_at(key.as_str(), record.revision).put(key.as_str(), changed.encode())
+        }
+        Some(_) | None => transaction,
     }
 }
 

@@ -48,8 +48,6 @@ use crate::leadership::Leadership;
 use crate::membership::Members;
 use crate::watch::Nodes;
 
-pub use enrolment::unlock_key_hash;
-
 /// Largest request that is read, in bytes. The largest that makes sense, a new configuration with all its rules, is half of it.
 const MAX_REQUEST_SIZE: usize = 512 * 1024;
 

@@ -11,6 +11,7 @@ use polis_identity::NodeId;
 use polis_proto::cluster::GetRecoveryBlobResponse;
 use polis_proto::curator_state::{RecoveryBlob, RecoveryKey, TwoConfirmed};
 use polis_proto::enrolment::{StoreRecoveryBlobRequest, StoreRecoveryBlobResponse};
+use polis_recovery::{BLOB_LIMIT, RecoveryPublicKey};
 use prost::Message as _;
 use tonic::Status;
 
@@ -21,16 +22,12 @@ use crate::{LeaderState, layout};
 /// Length of an X25519 public key, in bytes.
 const KEY_LENGTH: usize = 32;
 
-/// Largest blob that is taken, in bytes. One that a member makes has some hundred bytes for each of a few keys.
-const MAX_BLOB_LENGTH: usize = 8 * 1024;
-
 /// Sets the public half of the recovery key. Returns whether there was another one before.
 pub(super) async fn set_key(leader: &LeaderState, caller: &str, public_key: &[u8]) -> Result<bool, Status> {
-    check_key("public_key", public_key)?;
-    // The point of order one and the like would make a key that everybody can open.
-    if public_key.iter().all(|byte| *byte == 0) {
+    if RecoveryPublicKey::new(check_key("public_key", public_key)?).is_none() {
         return Err(Status::invalid_argument(
-            "public_key is zero, and what is sealed to it could be opened by anybody",
+            "public_key is a point of small order: nobody has the private half of it, and what is sealed to it could be opened by \
+             anybody",
         ));
     }
     let replaced = repeat(|| try_set_key(leader, public_key)).await?;
@@ -89,9 +86,9 @@ pub(super) async fn store_blob(
 ) -> Result<StoreRecoveryBlobResponse, Status> {
     let StoreRecoveryBlobRequest { recovery_public_key, blob } = request;
     check_key("recovery_public_key", &recovery_public_key)?;
-    if blob.is_empty() || blob.len() > MAX_BLOB_LENGTH {
+    if blob.is_empty() || blob.len() > BLOB_LIMIT {
         return Err(Status::invalid_argument(format!(
-            "blob has {} bytes, and one has at least 1 and at most {MAX_BLOB_LENGTH}",
+            "blob has {} bytes, and one has at least 1 and at most {BLOB_LIMIT}",
             blob.len()
         )));
     }
@@ -110,6 +107,11 @@ async fn try_store_blob(leader: &LeaderState, id: &NodeId, blob: &RecoveryBlob) 
         )
         .into());
     };
+    let known = leader.get_message::<RecoveryBlob>(&layout::recovery_blob(id)).await?;
+    // A node hands in what it has whenever it has found a leader.
+    if known.is_some_and(|known| known.value == *blob) {
+        return Ok(());
+    }
     let transaction = Transaction::new()
         .if_modified_at(layout::node(id), node.revision)
         .if_modified_at(layout::recovery_key(), present.revision)
@@ -167,12 +169,11 @@ async fn try_confirm_two(leader: &LeaderState, caller: &str, withdraw: bool) -> 
     Ok(true)
 }
 
-fn check_key(field: &str, bytes: &[u8]) -> Result<(), Status> {
-    if bytes.len() == KEY_LENGTH {
-        return Ok(());
-    }
-    Err(Status::invalid_argument(format!(
-        "{field} has {} bytes, and an X25519 public key has {KEY_LENGTH}",
-        bytes.len()
-    )))
+fn check_key(field: &str, bytes: &[u8]) -> Result<[u8; KEY_LENGTH], Status> {
+    bytes.try_into().map_err(|_| {
+        Status::invalid_argument(format!(
+            "{field} has {} bytes, and an X25519 public key has {KEY_LENGTH}",
+            bytes.len()
+        ))
+    })
 }

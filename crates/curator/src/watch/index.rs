@@ -9,6 +9,7 @@ use polis_unlock::Epoch;
 use tokio::sync::watch;
 
 use super::{NodeView, RecordChange};
+use crate::membership::{RemovalProgress, Unfinished, UnfinishedRemoval};
 use crate::{NodeRecord, Versioned};
 
 /// What is known of all nodes.
@@ -22,6 +23,8 @@ pub(super) struct Index {
     /// From the number of its last change to the node.
     changes: BTreeMap<u64, NodeId>,
     latest: u64,
+    /// Removals that are not finished.
+    unfinished: BTreeMap<NodeId, Unfinished>,
 }
 
 #[derive(Default)]
@@ -55,6 +58,36 @@ impl Index {
             Some((*id, Epoch::from(epoch)))
         };
         self.entries.iter().filter_map(floor).collect()
+    }
+
+    /// Removals of which somebody has yet to hear, ordered by node.
+    pub(super) fn unfinished(&self) -> Vec<UnfinishedRemoval> {
+        // Nearly always, and this is asked after every change.
+        if self.unfinished.is_empty() {
+            return Vec::new();
+        }
+        let holds = |(id, entry): (&NodeId, &Entry)| {
+            Some((*id, Epoch::from(entry.view.enrolment.as_ref()?.value.members_epoch?)))
+        };
+        let holds: BTreeMap<NodeId, Epoch> = self.entries.iter().filter_map(holds).collect();
+        let is_node = |id: &NodeId| self.entries.get(id).is_some_and(|entry| entry.view.record.is_some());
+        let waits = |removal: &&Unfinished| match removal.progress(&holds, is_node) {
+            RemovalProgress::Waits { .. } => true,
+            RemovalProgress::Over | RemovalProgress::Endless { .. } => false,
+        };
+        self.unfinished.values().filter(waits).map(|removal| UnfinishedRemoval::of(removal, &holds)).collect()
+    }
+
+    pub(super) fn set_unfinished(&mut self, id: NodeId, unfinished: Option<Unfinished>) {
+        match unfinished {
+            Some(unfinished) => self.unfinished.insert(id, unfinished),
+            None => self.unfinished.remove(&id),
+        };
+    }
+
+    /// The nodes whose removals are not finished.
+    pub(super) fn removed(&self) -> Vec<NodeId> {
+        self.unfinished.keys().copied().collect()
     }
 
     /// All tombstones, ordered by node.

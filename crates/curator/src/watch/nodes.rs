@@ -19,6 +19,7 @@ use super::index::Index;
 use super::members::consensus_members;
 use super::subscription::{AllNodes, NodeSubscription};
 use super::{ClusterOrders, NodeView};
+use crate::membership::{UnfinishedRemoval, read_unfinished};
 use crate::{NodeRecord, State, StateError, Versioned, layout};
 
 /// Pause before the state is listed again after that has failed. A member that is ready answers; this is for the moment in which
@@ -40,6 +41,7 @@ struct Inner {
     listed: watch::Sender<bool>,
     trust: watch::Sender<Arc<Trust>>,
     orders: watch::Sender<Arc<ClusterOrders>>,
+    unfinished: watch::Sender<Vec<UnfinishedRemoval>>,
 }
 
 /// What is listed together, at one revision.
@@ -63,6 +65,7 @@ impl Nodes {
             listed: watch::Sender::new(false),
             trust: watch::Sender::default(),
             orders: watch::Sender::default(),
+            unfinished: watch::Sender::default(),
         }))
     }
 
@@ -113,6 +116,13 @@ impl Nodes {
     #[must_use]
     pub fn orders(&self) -> watch::Receiver<Arc<ClusterOrders>> {
         self.0.orders.subscribe()
+    }
+
+    /// Removals of members of which somebody who could still help the removed one has yet to hear (`cold-start.md`, "Membership
+    /// change", E).
+    #[must_use]
+    pub fn unfinished(&self) -> watch::Receiver<Vec<UnfinishedRemoval>> {
+        self.0.unfinished.subscribe()
     }
 
     /// Waits until the nodes were listed once.
@@ -174,6 +184,7 @@ impl Nodes {
         let keys = |id| [layout::node(&id), layout::enrolment(&id), layout::tombstone(&id)];
         let mut gone: BTreeSet<String> = known.into_iter().flat_map(keys).collect();
         gone.extend([layout::two_confirmed(), layout::recovery_key()]);
+        gone.extend(self.index().removed().iter().map(layout::unfinished_removal));
         let pairs = records.into_iter().chain(polis).chain(revocations);
         let changes = pairs.map(|pair| {
             gone.remove(&*String::from_utf8_lossy(&pair.key));
@@ -219,6 +230,8 @@ impl Nodes {
             let removed_nodes = self.index().tombstones().map(|(id, proof)| (*id, proof.to_vec())).collect();
             self.change_trust(|trust| trust.removed_nodes = removed_nodes);
         }
+        let unfinished = self.index().unfinished();
+        self.0.unfinished.send_if_modified(|known| std::mem::replace(known, unfinished.clone()) != unfinished);
         self.renew_members();
     }
 
@@ -243,6 +256,13 @@ impl Nodes {
             self.change_orders(|orders| orders.floors = floors);
         } else if let Some(id) = layout::node_of(key.as_bytes(), &layout::tombstones()) {
             return Ok(self.index().set_tombstone(id, pair.map(|pair| pair.value.into())));
+        } else if let Some(id) = layout::node_of(key.as_bytes(), &layout::unfinished_removals()) {
+            let read = |pair: KeyValue| {
+                let found = Versioned { value: pair.value, revision: pair.mod_revision };
+                Ok::<_, StateError>(read_unfinished(&key, found.decode(&key)?)?.value)
+            };
+            let unfinished = pair.map(read).transpose()?;
+            self.index().set_unfinished(id, unfinished);
         } else if key == layout::epoch() {
             let list = pair.map(|pair| SignedMemberList::decode(&pair.value[..])).transpose();
             let list = list.map_err(|source| StateError::damaged(key, source))?;

@@ -5,5 +5,6 @@ mod common;
 
 mod grow;
 mod queue;
+mod replacement;
 mod splits;
 mod town;

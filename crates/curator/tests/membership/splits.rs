@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polis_consensus::Transaction;
-use polis_curator::membership::{EnqueueError, MembersStatus};
-use polis_curator::{LeaderState, NodeRecord, State, StateError, layout};
+use polis_curator::membership::{Budgets, EnqueueError, Members, MembersStatus};
+use polis_curator::{Heartbeats, LeaderState, NodeRecord, State, StateError, layout};
 use polis_identity::NodeId;
 use polis_proto::curator_state::{NodeEnrolment, SplitReport};
 use polis_secret::Secret32;
@@ -122,6 +122,17 @@ async fn status(town: &Town, what: &str, wanted: impl Fn(&MembersStatus) -> bool
     }
 }
 
+/// Waits until these nodes say that a removal is not finished, or say so no more.
+async fn conditions<const N: usize>(town: &Town, nodes: [NodeId; N], raised: bool) {
+    let deadline = Instant::now() + PATIENCE;
+    for node in nodes {
+        while town.has_condition(node, "removal-unfinished").await != raised {
+            assert!(Instant::now() < deadline, "{node}: not {raised}\n{}", town.describe().await);
+            sleep(LOOK).await;
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn votes_follow_splits() {
     let town = Arc::new(Town::found().await);
@@ -169,18 +180,88 @@ async fn votes_follow_splits() {
     diligences.send_replace(all([Splits, SplitsForChanges, Away]));
     town.leave(third).await;
     town.settled(&[founder, second]).await;
-    let unfinished = |status: &MembersStatus| matches!(&status.unfinished[..], [removal] if removal.node == third && removal.lacking == [second].into());
+    let unfinished = |status: &MembersStatus| {
+        status.unfinished.iter().any(|removal| removal.node == third && removal.lacking == [second].into())
+    };
     let told = status(&town, "the second has not heard", unfinished).await;
     assert!(told.unfinished[0].text.contains("is not finished until"), "{told:?}");
-    diligences.send_replace(all([Splits, Hears, Away]));
-    status(&town, "it is finished", |status| status.unfinished.is_empty()).await;
+    // Every member says so, and not the leader alone.
+    conditions(&town, [founder, second], true).await;
+    // Nor does it hear of its own removal; and while it has not, it could help the third as a member could.
+    diligences.send_replace(all([Splits, Away, Away]));
+    town.leave(second).await;
+    town.settled(&[founder]).await;
+    status(&town, "the second has still not heard", unfinished).await;
+    // To whom it has given shares since it has last told, nobody knows: all nodes are to hear of its removal.
+    let mut all_hear: BTreeMap<NodeId, Diligence> = all([Splits, Hears, Hears]);
+    all_hear.insert(keyless, Hears);
+    diligences.send_replace(all_hear);
+    status(&town, "both are finished", |status| status.unfinished.is_empty()).await;
+    conditions(&town, [founder], false).await;
 
-    // Back again, it splits its key anew.
+    // Back again, they split their keys anew.
     diligences.send_replace(all([Splits, Splits, Splits]));
-    town.join(third).await;
-    town.settled(&[founder, second, third]).await;
+    for (joiner, members) in [(second, vec![founder, second]), (third, vec![founder, second, third])] {
+        town.join(joiner).await;
+        town.settled(&members).await;
+    }
     status(&town, "all have split their keys", settled).await;
     followers.abort();
     let _ = followers.await;
+    Arc::into_inner(town).expect("nobody follows any more").stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_never_splits_holds_up_nobody_for_ever() {
+    use Diligence::{Hears, Splits};
+    let town = Arc::new(Town::found().await);
+    let founder = town.founder.node_id();
+    let others = [town.add_node().await, town.add_node().await, town.add_node().await];
+    let [second, silent, last] = others;
+    for node in [founder, second, silent, last] {
+        encrypt(&town, node, &[9; 32]).await;
+    }
+    let (diligences, followed) = watch::channel(BTreeMap::from([(founder, Splits)]));
+    let do_all = |silent_does| {
+        let all = [(founder, Splits), (second, Splits), (silent, silent_does), (last, Splits)];
+        diligences.send_replace(all.into());
+    };
+    do_all(Splits);
+    let followers = tokio::spawn({
+        let town = Arc::clone(&town);
+        async move { follow_lists(&town, followed).await }
+    });
+    for (joiner, settled) in [(second, vec![founder, second]), (silent, vec![founder, second, silent])] {
+        town.join(joiner).await;
+        town.settled(&settled).await;
+    }
+    // It runs and answers, and does not split its key any more. The curators would wait for half a minute.
+    do_all(Hears);
+    let impatient = tokio::spawn({
+        let town = Arc::clone(&town);
+        async move {
+            loop {
+                let (leader, _) = town.leader().await;
+                let (consensus, heartbeats) = (town.consensus(*leader.node_id()).await, Heartbeats::default());
+                heartbeats.begin(Instant::now());
+                others.iter().for_each(|node| heartbeats.stamp(*node, Instant::now()));
+                let budgets = Budgets { split: Duration::from_secs(1), ..Budgets::default() };
+                let _ = Members::with_budgets(consensus, heartbeats, budgets).lead(leader).await;
+            }
+        }
+    });
+    let all = [founder, second, silent, last];
+    town.join(last).await;
+    town.settled(&all).await;
+    let is_behind = |status: &MembersStatus| status.cold_start.as_ref().is_some_and(|it| it.behind == [silent].into());
+    let behind = status(&town, "one is behind", is_behind).await.cold_start.unwrap();
+    assert!(behind.remark.contains(&silent.to_string()), "{behind:?}");
+    // Its own removal waits for it even less.
+    town.leave(silent).await;
+    town.settled(&[founder, second, last]).await;
+    for task in [followers, impatient] {
+        task.abort();
+        let _ = task.await;
+    }
     Arc::into_inner(town).expect("nobody follows any more").stop().await;
 }

@@ -254,6 +254,19 @@ impl Town {
         Arc::into_inner(harness).expect("only one has it").finish().await;
     }
 
+    /// Whether a condition is raised on a node.
+    pub(crate) async fn has_condition(&self, node: NodeId, name: &str) -> bool {
+        let conditions = if node == self.founder.node_id() {
+            self.harness.conditions().watch()
+        } else {
+            match &self.others.lock().await[&node].running {
+                Some(running) => running.harness.conditions().watch(),
+                None => return false,
+            }
+        };
+        conditions.borrow().contains_key(name)
+    }
+
     pub(crate) async fn describe(&self) -> String {
         let mut text = format!("founder {}:\n{}", self.founder.node_id(), self.harness.describe());
         text.push_str(&self.founder.harness().describe());

@@ -1,13 +1,16 @@
 //! DecommissionNode and what the node reports meanwhile.
 
+use polis_curator::layout;
+use polis_identity::NodeId;
 use polis_proto::api::DecommissionNodeRequest;
 use polis_proto::api::decommission_node_request::Node as Target;
 use polis_proto::common::NodeState;
 use polis_proto::curator_api::JoinNodeRequest;
 use polis_proto::curator_api::curator_client::CuratorClient;
-use polis_proto::curator_state::DecommissionPhase;
+use polis_proto::curator_state::{DecommissionPhase, Epoch, UnfinishedRemoval};
 use polis_proto::enrolment::ReportNodeRequest;
 use polis_rpc::ClientIdentity;
+use prost::Message as _;
 use tonic::{Code, Status};
 
 use crate::deletion::delete;
@@ -52,7 +55,22 @@ async fn a_node_is_asked_cleans_up_and_does_not_come_back() {
     assert_eq!(code(world.commit(&node, INSECURE, &[]).await), Code::FailedPrecondition);
     let mut joins = CuratorClient::new(world.channel(&ClientIdentity::ephemeral(&node.join_key)));
     assert_eq!(code(joins.join_node(JoinNodeRequest::default()).await), Code::FailedPrecondition);
+    // It is erased, so that it helps nobody and nobody helps it.
+    let (founder, gone) = (world.etcd.node_id(), Machine::new().id());
+    let removal = |removed: NodeId| UnfinishedRemoval {
+        node_id: removed.to_string(),
+        epoch: Some(Epoch { incarnation: 1, epoch: 9 }),
+        shares_needed: 1,
+        helpers: vec![founder.to_string(), node.id().to_string()],
+    };
+    let root = world.etcd.root();
+    for removed in [gone, node.id()] {
+        root.put("test", layout::unfinished_removal(&removed), removal(removed).encode_to_vec()).await.unwrap();
+    }
     delete(&world, &node, false, false).await.unwrap();
+    let left = root.list(layout::unfinished_removals()).await.unwrap().entries;
+    let left: Vec<_> = left.iter().map(|pair| UnfinishedRemoval::decode(&pair.value[..]).unwrap()).collect();
+    assert_eq!(left, [UnfinishedRemoval { helpers: vec![founder.to_string()], ..removal(gone) }]);
     world.finish().await;
 }
 
@@ -73,7 +91,7 @@ async fn what_a_node_reports_is_kept() {
     let world = World::start().await;
     let node = world.enrol().await;
     let mut enrolment = world.enrolment_of(&node);
-    let epoch = |epoch| Some(polis_proto::curator_state::Epoch { incarnation: 1, epoch });
+    let epoch = |epoch| Some(Epoch { incarnation: 1, epoch });
     let report = |share_key: Vec<u8>, number| ReportNodeRequest {
         share_key,
         members_epoch: epoch(number),
@@ -84,7 +102,7 @@ async fn what_a_node_reports_is_kept() {
     assert_eq!(code(enrolment.report_node(report(vec![9; 31], 8)).await), Code::InvalidArgument);
     let known = world.leader().await;
     let known = known
-        .get_message::<polis_proto::curator_state::NodeEnrolment>(&polis_curator::layout::enrolment(&node.id()))
+        .get_message::<polis_proto::curator_state::NodeEnrolment>(&layout::enrolment(&node.id()))
         .await
         .unwrap()
         .unwrap()

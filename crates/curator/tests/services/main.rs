@@ -15,6 +15,7 @@ mod nodes;
 mod owner;
 mod recovery;
 mod registration;
+mod replacement;
 mod roles;
 mod secrets;
 mod splits;

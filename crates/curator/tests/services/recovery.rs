@@ -2,15 +2,37 @@
 
 use std::time::Duration;
 
+use polis_curator::layout;
 use polis_proto::cluster::{ConfirmTwoRequest, GetRecoveryBlobRequest, GetStatusRequest, SetRecoveryKeyRequest};
 use polis_proto::enrolment::enrolment_client::EnrolmentClient;
 use polis_proto::enrolment::{Orders, StoreRecoveryBlobRequest, WatchOrdersRequest};
+use polis_recovery::BLOB_LIMIT;
 use polis_unlock::SignedMemberList;
 use tonic::{Code, Status, Streaming};
 
 use crate::world::{World, code};
 
 const KEYS: [[u8; 32]; 2] = [[7; 32], [8; 32]];
+
+/// Points of small order, as RFC 7748 says that they may be looked for: zero, one, the two of order eight, and the same with what the
+/// curve does not look at.
+fn small_order() -> Vec<[u8; 32]> {
+    let of = |hex: &str| <[u8; 32]>::try_from(hex::decode(hex).unwrap()).unwrap();
+    let points = [
+        "0000000000000000000000000000000000000000000000000000000000000000",
+        "0100000000000000000000000000000000000000000000000000000000000000",
+        "e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800",
+        "5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157",
+        "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+        "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+        "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    ];
+    let with_top_bit = |mut point: [u8; 32]| {
+        point[31] |= 0x80;
+        point
+    };
+    points.map(of).into_iter().flat_map(|point| [point, with_top_bit(point)]).collect()
+}
 
 async fn set_key(world: &World, public_key: &[u8]) -> Result<bool, Status> {
     let request = SetRecoveryKeyRequest { public_key: public_key.to_vec() };
@@ -52,21 +74,31 @@ async fn members_seal_to_the_key_that_the_cluster_has_and_to_no_other() {
         EnrolmentClient::new(world.founder()).watch_orders(WatchOrdersRequest {}).await.unwrap().into_inner();
     assert!(orders(&world, &mut stream, |_| true).await.recovery_public_key.is_empty());
     assert_eq!(code(store(&world, &KEYS[0], b"sealed").await), Code::FailedPrecondition, "there is none yet");
-    for wrong in [&[7; 31][..], &[7; 33], &[], &[0; 32]] {
+    for wrong in [&[7; 31][..], &[7; 33], &[]] {
         assert_eq!(code(set_key(&world, wrong).await), Code::InvalidArgument, "{wrong:?}");
+    }
+    for point in small_order() {
+        let refused = set_key(&world, &point).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{point:?}");
+        assert!(refused.message().contains("small order"), "{}", refused.message());
     }
     assert!(!set_key(&world, &KEYS[0]).await.unwrap());
     assert!(!set_key(&world, &KEYS[0]).await.unwrap(), "the same again replaces nothing");
     orders(&world, &mut stream, |orders| orders.recovery_public_key == KEYS[0]).await;
 
     assert_eq!(code(store(&world, &KEYS[1], b"sealed").await), Code::FailedPrecondition);
-    for length in [0, 8 * 1024 + 1] {
+    for length in [0, BLOB_LIMIT + 1] {
         assert_eq!(code(store(&world, &KEYS[0], &vec![1; length]).await), Code::InvalidArgument, "{length}");
     }
     assert!(!has_blob(&world).await);
-    store(&world, &KEYS[0], &[1; 8 * 1024]).await.unwrap();
+    store(&world, &KEYS[0], &vec![1; BLOB_LIMIT]).await.unwrap();
     store(&world, &KEYS[0], b"sealed").await.unwrap();
     assert!(has_blob(&world).await);
+    let written =
+        async || world.etcd.root().get(layout::recovery_blob(&world.etcd.node_id())).await.unwrap().unwrap().version;
+    let before = written().await;
+    store(&world, &KEYS[0], b"sealed").await.unwrap();
+    assert_eq!(written().await, before, "the same again writes nothing");
     let request = GetRecoveryBlobRequest { node_id: id.clone() };
     let kept = world.cluster().await.get_recovery_blob(request).await.unwrap().into_inner();
     assert_eq!((&kept.recovery_public_key[..], &kept.blob[..]), (&KEYS[0][..], &b"sealed"[..]));

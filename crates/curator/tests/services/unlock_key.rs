@@ -1,12 +1,12 @@
 //! StoreUnlockKey and CheckUnlockKey: a node replaces the key that the cluster keeps for it.
 
-use polis_curator::services::unlock_key_hash;
 use polis_proto::curator_api::JoinNodeRequest;
 use polis_proto::curator_api::curator_client::CuratorClient;
 use polis_proto::enrolment::enrolment_client::EnrolmentClient;
 use polis_proto::enrolment::{CheckUnlockKeyRequest, CheckUnlockKeyResponse, StoreUnlockKeyRequest};
 use polis_rpc::ClientIdentity;
 use polis_secret::Secret32;
+use polis_unlock::ClusterUnlockKey;
 use tonic::Code;
 
 use crate::world::{AUTHENTICATED, INSECURE, Machine, World, code};
@@ -14,6 +14,11 @@ use crate::world::{AUTHENTICATED, INSECURE, Machine, World, code};
 async fn store(world: &World, machine: &Machine, key: &[u8]) -> Result<(), tonic::Status> {
     let request = StoreUnlockKeyRequest { cluster_unlock_key: key.to_vec() };
     world.enrolment_of(machine).store_unlock_key(request).await.map(|_| ())
+}
+
+/// What the cluster tells of this key.
+fn hash(byte: u8) -> Vec<u8> {
+    ClusterUnlockKey::new(Secret32::new([byte; 32])).check_value().as_bytes().to_vec()
 }
 
 async fn check(world: &World, machine: &Machine) -> CheckUnlockKeyResponse {
@@ -34,7 +39,6 @@ async fn node(world: &World, storage: i32, key: &[u8]) -> Machine {
 async fn a_node_replaces_its_key_and_gets_the_new_one_when_it_joins() {
     let world = World::start().await;
     let machine = node(&world, AUTHENTICATED, &[7; 32]).await;
-    let hash = |byte: u8| unlock_key_hash(&Secret32::new([byte; 32])).to_vec();
     let kept = CheckUnlockKeyResponse { unlock_key_hash: hash(7), voters: 1, member: false, learner: false };
     assert_eq!(check(&world, &machine).await, kept);
     for _ in 0..2 {
@@ -69,6 +73,6 @@ async fn nobody_else_replaces_a_key_and_no_key_is_of_another_length() {
     let stranger = world.channel(&ClientIdentity::ephemeral(&machine.key));
     let outcome = code(EnrolmentClient::new(stranger).store_unlock_key(request()).await);
     assert!(matches!(outcome, Code::PermissionDenied | Code::Unauthenticated), "{outcome:?}");
-    assert_eq!(check(&world, &machine).await.unlock_key_hash, unlock_key_hash(&Secret32::new([7; 32])));
+    assert_eq!(check(&world, &machine).await.unlock_key_hash, hash(7));
     world.finish().await;
 }

@@ -163,9 +163,13 @@ impl DataPartition for GocryptfsData {
         self.blocking(move |core| core.with_slots(|slots| slots.add(&existing, &new))).await
     }
 
-    async fn remove_key(&self, old: &UnlockKeys, remaining: &UnlockKeys) -> Result<(), DataError> {
-        let (old, remaining) = (derive(old, Purpose::Gocryptfs), derive(remaining, Purpose::Gocryptfs));
-        self.blocking(move |core| core.with_slots(|slots| slots.remove(&old, &remaining))).await
+    async fn count_keys(&self) -> Result<usize, DataError> {
+        self.blocking(|core| core.with_slots(|slots| Ok(slots.present()?.len()))).await
+    }
+
+    async fn remove_others(&self, remaining: &UnlockKeys) -> Result<(), DataError> {
+        let remaining = derive(remaining, Purpose::Gocryptfs);
+        self.blocking(move |core| core.with_slots(|slots| slots.remove_others(&remaining))).await
     }
 
     async fn lost(&self) -> String {

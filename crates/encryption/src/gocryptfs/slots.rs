@@ -106,11 +106,11 @@ impl<'a> Slots<'a> {
         Err(DataError::Damaged { path, backend: BACKEND, problem })
     }
 
-    /// Removes the slots that `old` opens. One that `remaining` opens must be there, and stays.
-    pub(super) fn remove(&self, old: &Secret32, remaining: &Secret32) -> Result<(), DataError> {
+    /// Removes all slots but one that `remaining` opens, which must be there.
+    pub(super) fn remove_others(&self, remaining: &Secret32) -> Result<(), DataError> {
         let kept = self.opened_by(remaining)?.ok_or_else(|| self.wrong_keys())?;
         for slot in self.present()? {
-            if slot.path() != kept.path() && self.opens(slot, old)? {
+            if slot.path() != kept.path() {
                 slot.remove("data/gocryptfs/slot/remove")?;
             }
         }

@@ -146,9 +146,13 @@ impl DataPartition for LuksData {
         self.blocking(move |core| core.add_key(&existing, &new)).await
     }
 
-    async fn remove_key(&self, old: &UnlockKeys, remaining: &UnlockKeys) -> Result<(), DataError> {
-        let (old, remaining) = (old.clone(), remaining.clone());
-        self.blocking(move |core| core.remove_key(&old, &remaining)).await
+    async fn count_keys(&self) -> Result<usize, DataError> {
+        self.blocking(Core::count_keys).await
+    }
+
+    async fn remove_others(&self, remaining: &UnlockKeys) -> Result<(), DataError> {
+        let remaining = remaining.clone();
+        self.blocking(move |core| core.remove_others(&remaining)).await
     }
 
     async fn lost(&self) -> String {

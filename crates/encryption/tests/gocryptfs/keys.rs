@@ -35,8 +35,8 @@ async fn a_key_is_replaced_while_the_partition_is_open() {
         again.data.close().await.unwrap();
         world.open(&keys(1)).await.unwrap();
     }
-    world.data.remove_key(&keys(1), &keys(2)).await.unwrap();
-    world.data.remove_key(&keys(1), &keys(2)).await.unwrap();
+    world.data.remove_others(&keys(2)).await.unwrap();
+    world.data.remove_others(&keys(2)).await.unwrap();
     assert_eq!(opening(&world, &[1, 2, 3]).await, [2]);
     assert_eq!(world.read("data/node/file"), b"kept", "what is open stays open");
     world.data.close().await.unwrap();
@@ -55,14 +55,18 @@ async fn the_last_key_stays_and_a_wrong_one_changes_nothing() {
     world.born(&keys(1)).await;
     let wrong = world.data.add_key(&keys(3), &keys(2)).await;
     assert!(matches!(wrong, Err(DataError::WrongKeys { .. })), "{wrong:?}");
-    let wrong = world.data.remove_key(&keys(1), &keys(2)).await;
+    let wrong = world.data.remove_others(&keys(2)).await;
     assert!(matches!(wrong, Err(DataError::WrongKeys { .. })), "{wrong:?}");
-    world.data.remove_key(&keys(1), &keys(1)).await.unwrap();
+    world.data.remove_others(&keys(1)).await.unwrap();
     assert_eq!(opening(&world, &[1, 2, 3]).await, [1]);
     // A change that was given up leaves a key that nobody has: the next change takes its place.
     world.data.add_key(&keys(1), &keys(2)).await.unwrap();
     world.data.add_key(&keys(1), &keys(3)).await.unwrap();
     assert_eq!(opening(&world, &[1, 2, 3]).await, [1, 3]);
+    // Or it is removed, by whoever does not know it.
+    assert_eq!(world.data.count_keys().await.unwrap(), 2);
+    world.data.remove_others(&keys(1)).await.unwrap();
+    assert_eq!((world.data.count_keys().await.unwrap(), opening(&world, &[1, 2, 3]).await), (1, vec![1]));
     world.data.close().await.unwrap();
 }
 

@@ -83,7 +83,7 @@ async fn no_key_is_among_arguments_variables_or_files() {
     let world = World::with_programs(home.path(), vec![tools.path().to_owned()]);
     world.born(&keys(1)).await;
     world.data.add_key(&keys(1), &keys(2)).await.unwrap();
-    world.data.remove_key(&keys(1), &keys(2)).await.unwrap();
+    world.data.remove_others(&keys(2)).await.unwrap();
     world.data.close().await.unwrap();
     let log = fs::read(&log).unwrap();
     assert!(

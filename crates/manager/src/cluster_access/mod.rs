@@ -14,6 +14,7 @@ use async_trait::async_trait;
 use polis_identity::{AuthorityCertificate, ClusterId, JoinKey, NodeId, NodeKey, PublicKey};
 use polis_parameters::{Labels, RegisterTicket, StoragePolicy};
 use polis_proto::common::NodeTpmUsage;
+use polis_recovery::RecoveryPublicKey;
 use polis_secret::Secret32;
 use polis_storage::journal::StorageSecurity;
 use polis_supervisor::Context;
@@ -45,6 +46,12 @@ pub trait ClusterAccess: Send + Sync + 'static {
 
     /// Has the cluster keep this key for this node, instead of the one before. May be repeated.
     async fn store_unlock_key(&self, key: &Secret32) -> Result<(), CallFailure>;
+
+    /// The public half of the cluster's recovery key; none as long as it has none, or has not said so.
+    fn recovery_key(&self) -> watch::Receiver<Option<[u8; 32]>>;
+
+    /// Has the cluster keep what this node has sealed to the recovery key. May be repeated.
+    async fn store_recovery_blob(&self, key: &RecoveryPublicKey, blob: &[u8]) -> Result<(), CallFailure>;
 }
 
 /// What may change what a running node does about its key.

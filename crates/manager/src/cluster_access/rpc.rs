@@ -16,8 +16,9 @@ use polis_proto::curator_api::{
 };
 use polis_proto::enrolment::enrolment_client::EnrolmentClient;
 use polis_proto::enrolment::{
-    CheckUnlockKeyRequest, CheckUnlockKeyResponse, GetTombstoneRequest, StoreUnlockKeyRequest,
+    CheckUnlockKeyRequest, CheckUnlockKeyResponse, GetTombstoneRequest, StoreRecoveryBlobRequest, StoreUnlockKeyRequest,
 };
+use polis_recovery::RecoveryPublicKey;
 use polis_roleserve::Contact;
 use polis_rpc::{
     CURATOR_PORT, CallError, CallPolicy, ClientIdentity, ClusterClient, ConnectError, Connector, EndpointFailure,
@@ -67,6 +68,8 @@ pub struct InCluster {
     pub clients: watch::Receiver<Option<ClusterClient>>,
     /// The newest signed list of the consensus members.
     pub members: watch::Receiver<Option<Arc<SignedMemberList>>>,
+    /// The public half of its recovery key; none as long as it has told none.
+    pub recovery_key: watch::Receiver<Option<[u8; 32]>>,
 }
 
 impl RpcAccess {
@@ -166,6 +169,20 @@ impl ClusterAccess for RpcAccess {
         self.call(|channel| {
             let request = StoreUnlockKeyRequest { cluster_unlock_key: key.expose().to_vec() };
             async move { EnrolmentClient::new(channel).store_unlock_key(request).await.map(|_| ()) }
+        })
+        .await
+    }
+
+    fn recovery_key(&self) -> watch::Receiver<Option<[u8; 32]>> {
+        // Without a cluster nobody ever says one.
+        self.member.get().map_or_else(|| watch::channel(None).1, |member| member.recovery_key.clone())
+    }
+
+    async fn store_recovery_blob(&self, key: &RecoveryPublicKey, blob: &[u8]) -> Result<(), CallFailure> {
+        self.call(|channel| {
+            let request =
+                StoreRecoveryBlobRequest { recovery_public_key: key.as_bytes().to_vec(), blob: blob.to_vec() };
+            async move { EnrolmentClient::new(channel).store_recovery_blob(request).await.map(|_| ()) }
         })
         .await
     }

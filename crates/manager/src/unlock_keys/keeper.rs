@@ -2,39 +2,48 @@
 
 use std::time::Duration;
 
-use polis_condition::Severity;
-use polis_curator::services::unlock_key_hash;
-use polis_secret::Secret32;
-use polis_storage::data::UnlockKeys;
-use polis_storage::journal::{ClusterUnlockKey, SealKind, SealTrouble};
-use polis_storage::{Journal, JournalError};
 use polis_supervisor::{Context, RunnableResult, with_causes};
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
+use super::error::SettleError;
+use super::memory::{Memory, Shown};
 use super::orders::{KeyOrder, KeyOrderError};
-use super::plan::{Place, Standing, Step, keeps_copy, plan};
-use super::rotation::{Change, RotationError};
+use super::settle::Settled;
 use crate::cluster_access::News;
 use crate::consensus::ConsensusProvider;
-use crate::data::Opened;
-use crate::failure::Failure;
 use crate::manager::Inner;
 use crate::pace::{Pace, Pauses};
 use crate::state::State;
-use crate::trouble::{Curable, Ended, Trouble, of_seal};
 
 /// How often it is looked whether the seal would open. A change of firmware settings or of keys shows this long before the next
 /// start at the latest; each look is one conversation with a TPM, which wears nothing out.
 const SEAL_CHECK_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// Name of the condition that the journal would not open at the next start.
-pub(super) const SEAL_WOULD_NOT_OPEN: &str = "seal-would-not-open";
+/// How long a drill may wait before that is said. Members that start together have all answered by then.
+const DRILL_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Name of the condition that the key of this node and the one that the cluster keeps are not in order yet.
-const UNLOCK_KEY_UNSETTLED: &str = "unlock-key-unsettled";
+/// How often it is said anew for whom a drill waits, and for how long.
+const DRILL_NEWS_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Name of the condition that nobody comes back alone.
-const COLD_START_NOT_POSSIBLE: &str = "cold-start-not-possible";
+/// How long whoever has asked for a new key waits for the other members to open their shares, which takes them some milliseconds. The
+/// change goes on without being waited for.
+const REKEY_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a life of the runnable goes by.
+#[derive(Default)]
+struct Keeping {
+    memory: Memory,
+    seen: News,
+    pauses: Pauses,
+    /// When to look at the keys; never while nothing has happened.
+    look_at: Option<Instant>,
+    /// While a drill waits: when to say so, and whether the journal has a copy meanwhile.
+    drilling: Option<(Instant, bool)>,
+    /// Who waits for a new key.
+    rekeys: Vec<oneshot::Sender<Result<(), KeyOrderError>>>,
+    rekey_deadline: Option<Instant>,
+}
 
 impl<C: ConsensusProvider> Inner<C> {
     /// One life of the runnable.
@@ -45,24 +54,41 @@ impl<C: ConsensusProvider> Inner<C> {
         // The Manager holds the sender.
         let _ = context.unless_cancelled(running).await?;
         let mut orders = self.key_orders.receiver.lock().await;
-        let (mut seen, mut pauses) = (News::default(), Pauses::default());
-        let (mut look_at, mut check_at) = (None, Instant::now());
+        let mut lists = self.cold_start.keys.borrow().as_ref().map(|member| member.members.watch());
+        let mut drilled = self.drilled.subscribe();
+        let mut keeping = Keeping { look_at: Some(Instant::now()), ..Keeping::default() };
+        let mut check_at = Instant::now();
         loop {
             tokio::select! {
                 biased;
                 cancelled = context.cancelled() => return Err(cancelled.into()),
                 Some(order) = orders.recv() => {
-                    context.unless_cancelled(self.carry_out(&context, order)).await?;
+                    context.unless_cancelled(self.carry_out_order(&context, &mut keeping, order)).await?;
                 }
-                news = self.settings.access.news(&seen) => {
-                    look_at = news.in_contact.then(Instant::now);
-                    pauses = Pauses::default();
-                    seen = news;
+                news = self.settings.access.news(&keeping.seen) => {
+                    keeping.seen = news;
+                    keeping.look_now();
                 }
-                () = sleep_until(look_at.unwrap_or(check_at)), if look_at.is_some() => {
-                    let settled = context.unless_cancelled(self.settle_key(&context, false)).await?;
-                    let is_settled = self.tell(&context, settled);
-                    look_at = (!is_settled).then(|| Instant::now() + pauses.next(Pace::Soon, rand::random()));
+                () = changed(&mut lists) => keeping.look_now(),
+                _ = drilled.changed() => {
+                    let shown = keeping.memory.take_drilled(&drilled.borrow_and_update());
+                    self.take_shown(&context, &mut keeping, shown);
+                }
+                () = at(keeping.look_at) => {
+                    let with_cluster = keeping.seen.in_contact;
+                    let settled = self.settle(&context, &mut keeping.memory, with_cluster);
+                    let settled = context.unless_cancelled(settled).await?;
+                    self.conclude(&context, &mut keeping, &settled);
+                }
+                () = at(keeping.rekey_deadline) => {
+                    let reason = format!("the other members have not opened their shares yet: {}", self.drill_status());
+                    keeping.answer(|is_begun| Err(order_error(is_begun, reason.clone())));
+                }
+                () = at(keeping.drilling.map(|(tell_at, _)| tell_at)) => {
+                    if let Some((tell_at, has_copy)) = &mut keeping.drilling {
+                        *tell_at = Instant::now() + DRILL_NEWS_INTERVAL;
+                        self.tell_unverified(&context, *has_copy);
+                    }
                 }
                 () = sleep_until(check_at) => {
                     context.unless_cancelled(self.check_seal(&context)).await?;
@@ -72,24 +98,24 @@ impl<C: ConsensusProvider> Inner<C> {
         }
     }
 
-    async fn carry_out(&self, context: &Context, order: KeyOrder) {
+    async fn carry_out_order(&self, context: &Context, keeping: &mut Keeping, order: KeyOrder) {
         // Whoever has asked may have gone; what was begun is done all the same.
         match order {
             KeyOrder::Rekey(reply) => {
-                let settled = self.settle_key(context, true).await;
-                let outcome = match &settled {
-                    Ok(true) => Ok(()),
-                    Ok(false) => Err(KeyOrderError::NotEncrypted),
-                    Err(unsettled) => Err(unsettled.as_order_error()),
-                };
-                self.tell(context, settled);
-                let _ = reply.send(outcome);
+                keeping.memory.is_rekey_asked = true;
+                keeping.rekeys.push(reply);
+                keeping.rekey_deadline = Some(Instant::now() + REKEY_PATIENCE);
+                let settled = self.settle(context, &mut keeping.memory, true).await;
+                self.conclude(context, keeping, &settled);
             }
             KeyOrder::Settle(reply) => {
-                let settled = self.settle_key(context, false).await;
-                let outcome = settled.as_ref().map(|_| ()).map_err(Unsettled::as_order_error);
-                self.tell(context, settled);
-                let _ = reply.send(outcome);
+                let settled = self.settle(context, &mut keeping.memory, true).await;
+                self.conclude(context, keeping, &settled);
+                let _ = reply.send(match settled {
+                    // Whether shares are where they have to be is for the leader to judge, before it gives a vote.
+                    Ok(_) | Err(SettleError::Split(_)) => Ok(()),
+                    Err(error) => Err(order_error(!keeping.memory.is_rekey_asked, with_causes(&error))),
+                });
             }
             KeyOrder::Reseal(reply) => {
                 let _ = reply.send(self.reseal(context).await);
@@ -97,215 +123,102 @@ impl<C: ConsensusProvider> Inner<C> {
         }
     }
 
-    /// Says whether the key is in order, and returns that.
-    fn tell(&self, context: &Context, settled: Result<bool, Unsettled>) -> bool {
+    /// Draws the conclusions of a look at the keys.
+    fn conclude(&self, context: &Context, keeping: &mut Keeping, settled: &Result<Settled, SettleError>) {
+        keeping.look_at = None;
         match settled {
-            Ok(_) => {
-                context.conditions().clear(UNLOCK_KEY_UNSETTLED);
-                true
+            Ok(Settled::InOrder) => {
+                self.tell_order(context);
+                self.tell_verified(context);
+                keeping.drilling = None;
+                keeping.pauses = Pauses::default();
+                keeping.answer(|_| Ok(()));
             }
-            Err(Unsettled { error: RotationError::Stopping, .. }) => true,
-            Err(Unsettled { error, begun }) => {
-                let what = if begun {
-                    "the cluster unlock key of this node is being replaced, which is not finished"
-                } else {
-                    "the cluster unlock key of this node could not be compared with the one that the cluster keeps"
-                };
-                context.conditions().raise(
-                    UNLOCK_KEY_UNSETTLED,
-                    Severity::Warning,
-                    format!("{what}: {}", with_causes(&error)),
-                    "nothing is lost by this: a key that opens the data is known whatever happens; it is tried again by itself",
-                );
-                false
+            Ok(Settled::NoKeys) => keeping.answer(|_| Err(KeyOrderError::NotEncrypted)),
+            Ok(Settled::Drilling { has_copy }) => {
+                self.tell_order(context);
+                let tell_at = keeping.drilling.map_or_else(|| Instant::now() + DRILL_PATIENCE, |(tell_at, _)| tell_at);
+                keeping.drilling = Some((tell_at, *has_copy));
+            }
+            // It is looked at again as soon as there is contact.
+            Ok(Settled::WithoutCluster) => {
+                let reason = with_causes(&SettleError::NoContact);
+                keeping.answer(|is_begun| Err(order_error(is_begun, reason.clone())));
+            }
+            Err(error) => {
+                self.tell_trouble(context, error, keeping.is_changing());
+                let reason = with_causes(error);
+                keeping.answer(|is_begun| Err(order_error(is_begun, reason.clone())));
+                keeping.look_at = Some(Instant::now() + keeping.pauses.next(Pace::Soon, rand::random()));
             }
         }
     }
 
-    /// Brings the key of the data partition, the one in the journal and the one that the cluster keeps into order; replaces it if
-    /// that is `asked` for. Returns whether there is a key at all.
-    async fn settle_key(&self, context: &Context, asked: bool) -> Result<bool, Unsettled> {
-        let opened = self.opened.borrow().clone();
-        let Some(Opened { partition, keys: Some(keys) }) = opened else { return Ok(false) };
-        let journal = self.read_journal(context).await.map_err(|ended| Unsettled::of(false, ended))?;
-        let Some(journal) = journal else { return Ok(true) };
-        let kept = self.settings.access.check_unlock_key().await.map_err(|error| Unsettled::of(false, error))?;
-        self.tell_cold_start(context, kept.standing);
-        let mut begun = match &journal.cluster_unlock_key {
-            // What has opened the data counts: a journal that was brought back from a backup may know older keys.
-            Some(ClusterUnlockKey { current, pending: Some(pending) })
-                if [current, pending].contains(&&keys.cluster) =>
-            {
-                Some((current.clone(), pending.clone()))
+    fn take_shown(&self, context: &Context, keeping: &mut Keeping, shown: Shown) {
+        match shown {
+            Shown::Nothing => {}
+            Shown::Verified => {
+                tracing::info!("enough other members have opened their shares of this node's key, and they give it");
+                keeping.look_now();
             }
-            Some(ClusterUnlockKey { pending: Some(_) | None, .. }) | None => None,
-        };
-        if begun.is_none() && kept.hash != Some(unlock_key_hash(&keys.cluster)) {
-            // The cluster was restored from an older state, or the answer to the last change was lost.
-            let stored = self.settings.access.store_unlock_key(&keys.cluster).await;
-            stored.map_err(|error| Unsettled::of(false, error))?;
-            tracing::info!("the cluster did not keep the key of this node's data; it does now");
-        }
-        let step = plan(kept.standing, journal.cluster_unlock_key.is_some(), asked);
-        if begun.is_none() && matches!(step, Step::Rotate { .. }) {
-            let current = keys.cluster.clone();
-            let pending = self.begin_rotation(context, current.clone()).await;
-            begun = Some((current, pending.map_err(|error| Unsettled::of(false, error))?));
-        }
-        match begun {
-            Some((current, pending)) => {
-                let with = |cluster| UnlockKeys { node: keys.node.clone(), cluster };
-                let (old, new) = (with(current), with(pending));
-                let change = Change { partition, old, new, keep: keeps_copy(kept.standing) };
-                self.finish_rotation(context, change).await.map_err(|error| Unsettled::of(true, error))?;
-            }
-            None => {
-                let settled = self.settle_copy(context, &journal, &keys.cluster, step).await;
-                settled.map_err(|ended| Unsettled::of(false, ended))?;
+            Shown::Failed { reason } => {
+                tracing::error!(reason, "the shares of this node's key do not give it; it is split anew");
+                self.tell_failed_drill(context, &reason);
+                keeping.look_at = Some(Instant::now() + keeping.pauses.next(Pace::Refused, rand::random()));
             }
         }
-        Ok(true)
     }
 
-    /// Keeps the key in the journal, or takes it out of both generations.
-    async fn settle_copy(&self, context: &Context, journal: &Journal, key: &Secret32, step: Step) -> Result<(), Ended> {
-        let stale =
-            (journal.cluster_unlock_key.as_ref()).is_some_and(|copy| copy.current != *key || copy.pending.is_some());
-        let copy = match step {
-            Step::Drop => None,
-            Step::Keep => Some(key.clone()),
-            Step::Nothing if stale => Some(key.clone()),
-            Step::Nothing | Step::Rotate { .. } => return Ok(()),
-        };
-        let kept_here = copy.is_some();
-        self.change_journal(context, "journal/unlock-key", true, move |journal| {
-            journal.cluster_unlock_key = copy.clone().map(|current| ClusterUnlockKey { current, pending: None });
-        })
-        .await?;
-        tracing::info!(kept_here, "where the cluster unlock key of this node is kept has changed");
-        Ok(())
+    fn drill_status(&self) -> String {
+        self.cold_start.drilling.borrow().describe()
+    }
+}
+
+impl Keeping {
+    /// Has the keys looked at at once: what has failed before may go now.
+    fn look_now(&mut self) {
+        self.look_at = Some(Instant::now());
+        self.pauses = Pauses::default();
     }
 
-    /// Says what a power failure of all members would mean.
-    fn tell_cold_start(&self, context: &Context, standing: Standing) {
-        if standing.place == Place::Voter && !keeps_copy(standing) {
-            context.conditions().raise(
-                COLD_START_NOT_POSSIBLE,
-                Severity::Info,
-                "this node opens its encrypted data with a key that the running cluster gives it: members that stop one after the \
-                 other come back, but if so many of them lose power together that no quorum is left, none of those comes back",
-                "unlocking without a running cluster is not possible in this build; keep a quorum running, also in maintenance",
-            );
-        } else {
-            context.conditions().clear(COLD_START_NOT_POSSIBLE);
+    /// Whether the key is being replaced.
+    fn is_changing(&self) -> bool {
+        self.memory.next.is_some()
+    }
+
+    /// Answers all who wait for a new key; `answer` is told whether the change has begun. One that has not is not begun any more.
+    fn answer(&mut self, answer: impl Fn(bool) -> Result<(), KeyOrderError>) {
+        self.rekey_deadline = None;
+        if self.rekeys.is_empty() {
+            return;
         }
-    }
-
-    /// Looks whether the journal would open at the next start of the machine, and says so if not.
-    async fn check_seal(&self, context: &Context) {
-        let store = self.journal.clone();
-        let checked = context.blocking(move || store.check()).await;
-        match checked {
-            Err(JournalError::Unseal { source, .. }) => {
-                let (cause, hint) = match of_seal(&source) {
-                    Trouble::Curable(Curable { message, hint, .. }) => (message, hint),
-                    Trouble::Final(failure) => (with_causes(&failure), String::new()),
-                };
-                let remedy = match source.trouble {
-                    SealTrouble::OtherBootState => {
-                        "if the present state is the right one, renew the seal while the node runs: `polis node reseal`"
-                            .to_owned()
-                    }
-                    SealTrouble::NoDevice
-                    | SealTrouble::NotAnswering
-                    | SealTrouble::OtherDevice
-                    | SealTrouble::Damaged
-                    | SealTrouble::HelperMissing => hint,
-                };
-                context.conditions().raise(
-                    SEAL_WOULD_NOT_OPEN,
-                    Severity::Error,
-                    format!("the keys of this node would not open at its next start: {cause}"),
-                    remedy,
-                );
-            }
-            // What else is wrong with the files shows where they are used.
-            Ok(()) | Err(_) => context.conditions().clear(SEAL_WOULD_NOT_OPEN),
-        }
-    }
-
-    /// Renews the seal.
-    async fn reseal(&self, context: &Context) -> Result<SealKind, KeyOrderError> {
-        let kind = self.journal.seal_kind().unwrap_or(SealKind::Plain);
-        if kind == SealKind::Plain {
-            return Err(KeyOrderError::NotSealed);
-        }
-        let (store, gate) = (self.journal.clone(), self.gate.clone());
-        match context.blocking(move || gate.pass(|| store.reseal("journal/reseal"))).await {
-            None => return Err(KeyOrderError::Busy),
-            Some(Err(error)) => return Err(KeyOrderError::NotBegun { reason: with_causes(&error) }),
-            Some(Ok(())) => {}
-        }
-        tracing::info!(seal = %kind, "the seal of this node's keys was renewed");
-        self.check_seal(context).await;
-        Ok(kind)
-    }
-
-    async fn read_journal(&self, context: &Context) -> Result<Option<Journal>, Ended> {
-        let store = self.journal.clone();
-        Ok(self.on_disk(context, move || store.load()).await?.map(|loaded| loaded.value))
-    }
-
-    /// Changes the newest journal, with nothing in between. With `both`, no generation holds anything of an earlier one then.
-    pub(super) async fn change_journal(
-        &self,
-        context: &Context,
-        site: &'static str,
-        both: bool,
-        change: impl Fn(&mut Journal) + Send + Sync + 'static,
-    ) -> Result<(), Ended> {
-        let store = self.journal.clone();
-        let changed = self
-            .on_disk(context, move || {
-                let Some(loaded) = store.load()? else { return Ok(None) };
-                let mut journal = loaded.value;
-                change(&mut journal);
-                if both {
-                    store.store_both(&journal, site)?;
-                } else {
-                    store.store(&journal, site)?;
-                }
-                Ok::<_, JournalError>(Some(journal))
-            })
-            .await?;
-        match changed {
-            Some(journal) => {
-                self.record(&journal);
-                Ok(())
-            }
-            None => Err(Ended::Failed(Failure::Disk {
-                what: "the enrolment journal cannot be used",
-                source: "it was there when this node started, and it is gone; bring it back".into(),
-            })),
+        let is_begun = !std::mem::take(&mut self.memory.is_rekey_asked);
+        for reply in self.rekeys.drain(..) {
+            // Whoever has asked may have gone.
+            let _ = reply.send(answer(is_begun));
         }
     }
 }
 
-/// Why the key is not in order.
-struct Unsettled {
-    error: RotationError,
-    /// Whether it is being replaced, so that the next look goes on with that.
-    begun: bool,
+fn order_error(is_begun: bool, reason: String) -> KeyOrderError {
+    if is_begun { KeyOrderError::Unfinished { reason } } else { KeyOrderError::NotBegun { reason } }
 }
 
-impl Unsettled {
-    fn of(begun: bool, error: impl Into<RotationError>) -> Self {
-        Self { error: error.into(), begun }
+/// Waits until this time; for ever without one.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
     }
+}
 
-    /// The same for whoever has asked for it.
-    fn as_order_error(&self) -> KeyOrderError {
-        let reason = with_causes(&self.error);
-        if self.begun { KeyOrderError::Unfinished { reason } } else { KeyOrderError::NotBegun { reason } }
+/// Waits for another value; for ever when there is nobody who could give one.
+async fn changed<T>(values: &mut Option<watch::Receiver<T>>) {
+    let is_changed = match values {
+        Some(values) => values.changed().await.is_ok(),
+        None => false,
+    };
+    if !is_changed {
+        std::future::pending().await
     }
 }

@@ -1,108 +1,276 @@
-//! What a running node does about the cluster's half of its key: one table (`cold-start.md`, "Threshold").
+//! What a running node does next about the cluster's half of the key of its data: from all that it knows to one step. Pure.
+//!
+//! After each step everything is looked at anew, so that it does not matter at which of them the node dies. What is there at each
+//! moment is enough to open the data: a copy in the journal, the unlock file, or, for a node that is no member of the consensus, the
+//! running cluster. The order follows from that: a copy is made before anything else where there has to be one, and where there is to be
+//! none it goes last, when the shares that take its place have been tried.
 
-/// Most members with a vote of a cluster whose members keep the cluster's half of their own keys: of two, one may be dead, and the
-/// other must come back alone.
-const MOST_VOTERS_WITH_COPIES: u32 = 2;
+use polis_unlock::KeyCheckValue;
 
-/// How the node stands in the consensus, as the leader sees it.
+/// What is asked of the node, by the newest member list or, before one names it, by how the leader sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// Members with a vote.
-    pub voters: u32,
-    /// What part the node has in it.
-    pub place: Place,
+pub(super) enum Demand {
+    /// Nobody has said it, so that everything stays where it is.
+    Unsaid,
+    /// A copy of its key, beside its own half.
+    Copy,
+    /// Shares of its key with the other members, of which so many give it.
+    Shares {
+        /// How many.
+        needed: u8,
+    },
+    /// Nothing: it is no member of the consensus, and the cluster gives it its key.
+    Guest,
 }
 
-/// A node's part in the consensus.
+/// All that a step depends on. Keys are told by their check values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// It runs no member.
-    None,
-    /// Its member has no vote yet.
-    Learner,
-    /// Its member has a vote.
-    Voter,
+pub(super) struct View {
+    /// What is asked.
+    pub(super) demand: Demand,
+    /// The key that has opened the data, or was added to them since.
+    pub(super) opened: KeyCheckValue,
+    /// The key that is to take its place, where the node knows one. It may not be durable yet.
+    pub(super) next: Option<KeyCheckValue>,
+    /// The copy in the journal.
+    pub(super) copy: Option<Copied>,
+    /// The unlock file, if it can be believed.
+    pub(super) file: Option<Filed>,
+    /// Which key the cluster keeps, if any, read with a quorum; `None` while nobody says so.
+    pub(super) kept: Option<Option<KeyCheckValue>>,
+    /// How many keys open the data.
+    pub(super) keys: usize,
+    /// An operator wants the key to be replaced, and that has not begun.
+    pub(super) is_rekey_asked: bool,
+    /// It was a member since this start, so that a copy of its key may have lain here for long.
+    pub(super) was_member: bool,
 }
 
-/// What is to be done.
+/// A copy of the key in the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Copied {
+    /// The one that opens.
+    pub(super) current: KeyCheckValue,
+    /// The one that will.
+    pub(super) pending: Option<KeyCheckValue>,
+}
+
+/// What the unlock file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Filed {
+    /// The split of the key that opens.
+    pub(super) current: Piece,
+    /// The split of the one that will.
+    pub(super) pending: Option<Piece>,
+}
+
+/// One key, split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    /// Which.
+    pub(super) key: KeyCheckValue,
+    /// How many shares give it.
+    pub(super) needed: u8,
+    /// Whether it is split as the newest member list asks.
+    pub(super) fits: bool,
+    /// Whether the others have given it back, since this start, from this very split.
+    pub(super) is_verified: bool,
+}
+
+/// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Nothing.
-    Nothing,
-    /// Keep the key in the journal: the cluster may be unable to give it.
-    Keep,
-    /// Take the key out of the journal: the cluster gives it.
-    Drop,
-    /// Replace the key, and then keep it in the journal or not.
-    Rotate {
-        /// Whether the new key stays in the journal.
-        keep: bool,
+    /// Put the key that opens the data into the journal, alone, in both generations.
+    Copy,
+    /// Take the copy out of the journal, in both generations.
+    DropCopy,
+    /// Make the key that is to take the place of the present one.
+    Begin {
+        /// Whether it is put into the journal, beside the present one. Where shares are to open the data, it never lies there.
+        in_journal: bool,
     },
+    /// Write the unlock file, for the newest list: the key that opens the data, and the next one if there is one. What is split already as
+    /// the list asks stays as it is.
+    Split,
+    /// Have the next key open the data, too. From then on it is the one that opens them.
+    AddKey,
+    /// Have the cluster keep the key that opens the data.
+    Tell,
+    /// Have nothing else open the data.
+    RemoveOthers,
+    /// Remove the unlock file. A next key that was split is not used any more, and the wish to replace the key is left.
+    Forget,
+    /// Wait for something, and look again then.
+    Wait(Waiting),
+    /// Nothing.
+    Settled,
 }
 
-/// Whether the node must be able to open its data alone.
-///
-/// A learner is about to get a vote: it is as in the cluster that it then makes.
-pub(super) const fn keeps_copy(standing: Standing) -> bool {
-    match standing.place {
-        Place::None => false,
-        Place::Learner => standing.voters < MOST_VOTERS_WITH_COPIES,
-        Place::Voter => standing.voters <= MOST_VOTERS_WITH_COPIES,
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waiting {
+    /// The cluster's word about which key it keeps.
+    Cluster,
+    /// The drill of this key: enough others that open their shares.
+    Drill(KeyCheckValue),
+    /// A list that says what is to become of the key that an operator wants to have replaced.
+    List,
+}
+
+/// The next step.
+pub(super) fn plan(view: &View) -> Step {
+    match view.demand {
+        Demand::Unsaid => unsaid(view),
+        Demand::Copy => with_copy(view),
+        Demand::Shares { needed } => with_shares(view, needed),
+        Demand::Guest => guest(view),
     }
 }
 
-/// Decides what to do, of a node that has the key in its journal or not, and is asked to replace it or not.
-///
-/// A member that no longer needs its copy has had it for long, on a disk that may not forget: its key is replaced. A node that has
-/// just come in has never had a use for it, and only drops it.
-pub(super) const fn plan(standing: Standing, has_copy: bool, asked: bool) -> Step {
-    let keep = keeps_copy(standing);
-    match (asked, has_copy, keep, standing.place) {
-        (true, _, keep, _) => Step::Rotate { keep },
-        (false, false, true, _) => Step::Keep,
-        (false, true, false, Place::Voter) => Step::Rotate { keep: false },
-        (false, true, false, Place::None | Place::Learner) => Step::Drop,
-        (false, true, true, _) | (false, false, false, _) => Step::Nothing,
+impl View {
+    fn has_copy_of(&self, key: KeyCheckValue) -> bool {
+        self.copy.is_some_and(|copy| copy.current == key || copy.pending == Some(key))
     }
+
+    /// The split of this key in the unlock file.
+    fn piece(&self, key: KeyCheckValue) -> Option<Piece> {
+        let file = self.file?;
+        [Some(file.current), file.pending].into_iter().flatten().find(|piece| piece.key == key)
+    }
+
+    /// Whether the key is to be replaced: somebody has asked for it, or it had begun in another way than is asked for now.
+    const fn is_change_wanted(&self) -> bool {
+        self.is_rekey_asked || self.next.is_some()
+    }
+
+    /// Waits for the cluster's word and tells it the key, until it keeps the one that opens the data. Nothing is taken away before.
+    fn until_kept(&self) -> Option<Step> {
+        match self.kept {
+            None => Some(Step::Wait(Waiting::Cluster)),
+            Some(kept) if kept != Some(self.opened) => Some(Step::Tell),
+            Some(_) => None,
+        }
+    }
+
+    /// What a node does that keeps a copy of its key in the journal: brings a change of the key to its end, and leaves one key.
+    fn in_the_journal(&self) -> Option<Step> {
+        if self.next.is_some() && self.copy.and_then(|copy| copy.pending) == self.next {
+            return Some(Step::AddKey);
+        }
+        if self.keys > 1 {
+            return Some(Step::RemoveOthers);
+        }
+        (self.copy != Some(Copied { current: self.opened, pending: None })).then_some(Step::Copy)
+    }
+}
+
+fn unsaid(view: &View) -> Step {
+    if let Some(step) = view.until_kept() {
+        return step;
+    }
+    let has_copy = view.has_copy_of(view.opened);
+    if has_copy && let Some(step) = view.in_the_journal() {
+        return step;
+    }
+    match (view.is_change_wanted(), has_copy) {
+        (true, true) => Step::Begin { in_journal: true },
+        (true, false) => Step::Wait(Waiting::List),
+        (false, _) => Step::Settled,
+    }
+}
+
+fn with_copy(view: &View) -> Step {
+    if !view.has_copy_of(view.opened) {
+        return Step::Copy;
+    }
+    if let Some(step) = view.until_kept().or_else(|| view.in_the_journal()) {
+        return step;
+    }
+    if view.file.is_some() {
+        // The shares of others are of no use any more, and whoever finds the file could still ask for them.
+        return Step::Forget;
+    }
+    if view.is_change_wanted() { Step::Begin { in_journal: true } } else { Step::Settled }
+}
+
+fn with_shares(view: &View, needed: u8) -> Step {
+    if let Some(step) = file_step(view, needed) {
+        return step;
+    }
+    if view.kept.is_some()
+        && let Some(step) = view.until_kept()
+    {
+        return step;
+    }
+    let is_verified = |key: &KeyCheckValue| view.piece(*key).is_some_and(|piece| piece.is_verified);
+    if let Some(key) = [Some(view.opened), view.next].into_iter().flatten().find(|key| !is_verified(key)) {
+        return Step::Wait(Waiting::Drill(key));
+    }
+    if let Some(step) = view.until_kept() {
+        return step;
+    }
+    if view.next.is_some() {
+        return Step::AddKey;
+    }
+    if view.has_copy_of(view.opened) {
+        // What was readable for long is replaced. Then the copy is one of a key that is not needed any more.
+        return Step::Begin { in_journal: false };
+    }
+    if view.copy.is_some() {
+        return Step::DropCopy;
+    }
+    if view.keys > 1 {
+        return Step::RemoveOthers;
+    }
+    if view.file.is_some_and(|file| file.pending.is_some()) {
+        return Step::Split;
+    }
+    if view.is_rekey_asked { Step::Begin { in_journal: false } } else { Step::Settled }
+}
+
+/// What is to be done so that the unlock file has the key that opens the data, and the next one, split as the list asks.
+fn file_step(view: &View, needed: u8) -> Option<Step> {
+    let Some(file) = view.file else { return Some(Step::Split) };
+    let opened = view.piece(view.opened);
+    let is_begun = file.current.key == view.opened;
+    let next = file.pending.filter(|piece| is_begun && Some(piece.key) == view.next);
+    let is_rising = |piece: Piece| !piece.fits && piece.needed < needed;
+    // Fewer shares than now have been enough for a key: another one takes its place. And where a change was cut off, so that nobody knows
+    // the next key any more, or the cluster has given back the one before, the wish is left.
+    let is_cut_off = (is_begun && file.pending.is_some()) || opened.is_none();
+    if next.is_some_and(is_rising) || (view.next.is_none() && (is_cut_off || opened.is_some_and(is_rising))) {
+        return Some(Step::Begin { in_journal: false });
+    }
+    // A change that has got as far as the data leaves the old key in the file, up to its end or to the next list.
+    let is_whole = opened.is_some_and(|piece| piece.fits) && next.is_none_or(|piece| piece.fits);
+    (!is_whole || next.map(|piece| piece.key) != view.next).then_some(Step::Split)
+}
+
+fn guest(view: &View) -> Step {
+    if let Some(step) = view.until_kept() {
+        return step;
+    }
+    if view.next.is_some() {
+        return Step::AddKey;
+    }
+    // One that has just come in has never had a use for its copy. What a member has had has lain here for long.
+    let has_copy = view.was_member && view.has_copy_of(view.opened);
+    if has_copy || view.piece(view.opened).is_some() {
+        return Step::Begin { in_journal: false };
+    }
+    if view.file.is_some() {
+        return Step::Forget;
+    }
+    if view.copy.is_some() {
+        return Step::DropCopy;
+    }
+    if view.keys > 1 {
+        return Step::RemoveOthers;
+    }
+    if view.is_rekey_asked { Step::Begin { in_journal: false } } else { Step::Settled }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn members_of_small_clusters_open_alone_and_nobody_else_does() {
-        use Place::{Learner, None as Guest, Voter};
-        for voters in 1..10 {
-            for (place, keep) in [(Guest, false), (Learner, voters == 1), (Voter, voters < 3)] {
-                let standing = Standing { voters, place };
-                assert_eq!(keeps_copy(standing), keep, "{standing:?}");
-                for has_copy in [true, false] {
-                    assert_eq!(plan(standing, has_copy, true), Step::Rotate { keep }, "asked, {standing:?} {has_copy}");
-                }
-            }
-        }
-        let table = [
-            // The founder, alone, with a second member, and with a third.
-            (1, Voter, true, Step::Nothing),
-            (2, Voter, true, Step::Nothing),
-            (3, Voter, true, Step::Rotate { keep: false }),
-            (3, Voter, false, Step::Nothing),
-            // A node that has just come in.
-            (1, Guest, true, Step::Drop),
-            (5, Guest, true, Step::Drop),
-            (1, Guest, false, Step::Nothing),
-            // One that becomes the second member, and one that becomes the third.
-            (1, Learner, false, Step::Keep),
-            (2, Voter, true, Step::Nothing),
-            (2, Learner, false, Step::Nothing),
-            (2, Learner, true, Step::Drop),
-            (3, Voter, false, Step::Nothing),
-            // A cluster that shrinks from three to two.
-            (2, Voter, false, Step::Keep),
-        ];
-        for (voters, place, has_copy, expected) in table {
-            assert_eq!(plan(Standing { voters, place }, has_copy, false), expected, "{voters} {place:?} {has_copy}");
-        }
-    }
-}
+mod model;
+#[cfg(test)]
+mod tests;

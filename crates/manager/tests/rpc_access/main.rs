@@ -180,6 +180,7 @@ async fn a_node_is_heard_when_whoever_keeps_contact_says_so() {
         contact: contact.subscribe(),
         clients: watch::Sender::new(None).subscribe(),
         members: watch::Sender::new(None).subscribe(),
+        recovery_key: watch::Sender::new(None).subscribe(),
     });
     contact.send_modify(|contact| contact.last_failure = Some("no leader".into()));
     assert_eq!(access.heartbeat().await.unwrap_err().reason.as_deref(), Some("no leader"));

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use polis_curator::Tombstone;
-use polis_curator::services::unlock_key_hash;
 use polis_identity::{AuthorityCertificate, CLUSTER_AUTHORITY_NAME, CertificateAuthority, NodeId, NodeKey, PublicKey};
 use polis_manager::{
     Admission, Applicant, ApplicantKey, ApplicantLink, CallFailure, ClusterAccess, ColdStart, Commitment, KeptKey,
@@ -15,12 +14,15 @@ use polis_manager::{
 };
 use polis_parameters::StoragePolicy;
 use polis_proto::common::NodeTpmUsage;
+use polis_recovery::RecoveryPublicKey;
 use polis_secret::Secret32;
 use polis_storage::data::UnlockKeys;
 use polis_storage::journal::{Seals, StorageSecurity};
 use polis_storage::simulation::SimulatedDisk;
 use polis_storage::{Layout, NodeCredentials};
 use polis_supervisor::Context;
+use polis_unlock::ClusterUnlockKey;
+use tokio::sync::watch;
 use tonic::Code;
 
 use crate::common::SimulatedConsensus;
@@ -41,6 +43,8 @@ pub(crate) struct Cluster {
     pub(crate) approvals: u32,
     /// What it keeps of the key of the one node's data.
     pub(crate) kept: Option<Secret32>,
+    /// What it keeps of what the one node has sealed to the recovery key.
+    pub(crate) recovery_blob: Option<Vec<u8>>,
     /// How the one node stands in the consensus; absent while it is out of contact.
     pub(crate) standing: Option<Standing>,
     /// How data are best protected in it.
@@ -123,6 +127,7 @@ impl Cluster {
             made: 0,
             approvals: 0,
             kept: None,
+            recovery_blob: None,
             standing: None,
             recommended: StorageSecurity::Insecure,
             tpm_usage: NodeTpmUsage::NotPresent,
@@ -138,6 +143,11 @@ impl Cluster {
 
     pub(crate) fn authority(&self) -> &AuthorityCertificate {
         self.authority.certificate()
+    }
+
+    /// What signs for the cluster.
+    pub(crate) fn signs(&self) -> &CertificateAuthority {
+        &self.authority
     }
 
     pub(crate) const fn leader(&self) -> (NodeId, IpAddr) {
@@ -238,6 +248,11 @@ fn refusal(code: Code, message: &str) -> CallFailure {
     CallFailure::Answered { code, message: message.into(), endpoint: None, tombstone: None }
 }
 
+/// What a node and its cluster compare.
+fn check_value(key: &Secret32) -> [u8; 32] {
+    *ClusterUnlockKey::new(key.clone()).check_value().as_bytes()
+}
+
 /// What a caller sees when a call or its answer is lost.
 pub(crate) fn unavailable() -> CallFailure {
     refusal(Code::Unavailable, "the leader has changed")
@@ -255,13 +270,15 @@ struct Inner {
     history: Vec<(usize, Cluster)>,
     /// The node that has called.
     node: Option<PublicKey>,
+    recovery_key: watch::Sender<Option<[u8; 32]>>,
 }
 
 impl Scripted {
     /// The way there for a node with this disk.
     pub(crate) fn new(disk: Arc<SimulatedDisk>, cluster: Cluster, script: Script) -> Self {
         let history = vec![(0, cluster.clone())];
-        Self(Arc::new(Mutex::new(Inner { disk, cluster, script, calls: BTreeMap::new(), history, node: None })))
+        let (calls, recovery_key) = (BTreeMap::new(), watch::Sender::new(None));
+        Self(Arc::new(Mutex::new(Inner { disk, cluster, script, calls, history, node: None, recovery_key })))
     }
 
     /// Something happens in the cluster.
@@ -341,7 +358,7 @@ impl ClusterAccess for Scripted {
     async fn check_unlock_key(&self) -> Result<KeptKey, CallFailure> {
         let inner = self.0.lock().unwrap();
         let standing = inner.cluster.standing.ok_or_else(unavailable)?;
-        Ok(KeptKey { hash: inner.cluster.kept.as_ref().map(unlock_key_hash), standing })
+        Ok(KeptKey { hash: inner.cluster.kept.as_ref().map(check_value), standing })
     }
 
     async fn store_unlock_key(&self, key: &Secret32) -> Result<(), CallFailure> {
@@ -352,9 +369,31 @@ impl ClusterAccess for Scripted {
             Ok(())
         })
     }
+
+    fn recovery_key(&self) -> watch::Receiver<Option<[u8; 32]>> {
+        self.0.lock().unwrap().recovery_key.subscribe()
+    }
+
+    async fn store_recovery_blob(&self, key: &RecoveryPublicKey, blob: &[u8]) -> Result<(), CallFailure> {
+        let mut inner = self.0.lock().unwrap();
+        assert_eq!(*inner.recovery_key.borrow(), Some(*key.as_bytes()), "it is sealed to the key that was told");
+        inner.cluster.standing.ok_or_else(unavailable)?;
+        inner.cluster.recovery_blob = Some(blob.to_vec());
+        Ok(())
+    }
 }
 
 impl Scripted {
+    /// The cluster is given this recovery key.
+    pub(crate) fn set_recovery_key(&self, key: &RecoveryPublicKey) {
+        self.0.lock().unwrap().recovery_key.send_replace(Some(*key.as_bytes()));
+    }
+
+    /// What the cluster keeps of what the node has sealed to the recovery key.
+    pub(crate) fn recovery_blob(&self) -> Option<Vec<u8>> {
+        self.0.lock().unwrap().cluster.recovery_blob.clone()
+    }
+
     /// Waits until the key of the node is in order: no change is under way, the journal has a copy just where it must, and what the
     /// cluster keeps opens the data, and nothing else does.
     pub(crate) async fn settled(&self, manager: &Manager<SimulatedConsensus>, seals: &Seals) {
@@ -368,7 +407,8 @@ impl Scripted {
             let inner = self.0.lock().unwrap();
             (inner.cluster.standing.expect("the node is in contact"), inner.cluster.kept.clone(), inner.disk.clone())
         };
-        let alone = standing.place == Place::Voter && standing.voters < 3;
+        // No list says who would hold shares of its key, so that a member never gives its copy away.
+        let alone = standing.place == Place::Voter;
         let wanted = if alone { ColdStart::Local } else { ColdStart::Cluster };
         if manager.watch().borrow().cold_start != Some(wanted) || Encrypted::slots(&disk) != 1 {
             return false;

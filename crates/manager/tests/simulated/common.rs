@@ -412,7 +412,7 @@ pub(crate) fn manager(
 }
 
 /// A Manager on this disk of this host, and its encrypted partition.
-fn manager_on(
+pub(crate) fn manager_on(
     host: &Host,
     disk: &Arc<SimulatedDisk>,
     parameters: ParameterSource,
@@ -482,6 +482,7 @@ pub(crate) fn live_on(
                 let both = runnable(move |context: Context| {
                     let manager = manager.clone();
                     async move {
+                        context.run("recovery-blob", manager.blob_keeper())?;
                         context.run("manager", manager.runnable())?;
                         context.run("keys", manager.key_keeper())?;
                         context.healthy();

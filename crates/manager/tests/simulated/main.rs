@@ -1,6 +1,7 @@
 //! The Manager on a simulated disk: what others see of it, its way into a cluster, and every power cut.
 
 mod cluster;
+mod cold_start;
 mod common;
 mod encrypted;
 mod ending;
@@ -9,4 +10,5 @@ mod manager;
 mod parameter_source;
 mod partition;
 mod power_cut;
+mod recovery;
 mod register;

@@ -168,12 +168,13 @@ impl DataPartition for Encrypted {
         self.write(1 - holder, new)
     }
 
-    async fn remove_key(&self, old: &UnlockKeys, remaining: &UnlockKeys) -> Result<(), DataError> {
-        self.holder(remaining)?.ok_or_else(|| self.wrong_keys())?;
-        match self.holder(old)? {
-            Some(slot) => Ok(durable::remove(&*self.disk, "vault/remove", &path(slot))?),
-            None => Ok(()),
-        }
+    async fn count_keys(&self) -> Result<usize, DataError> {
+        Ok(Self::slots(&self.disk))
+    }
+
+    async fn remove_others(&self, remaining: &UnlockKeys) -> Result<(), DataError> {
+        let kept = self.holder(remaining)?.ok_or_else(|| self.wrong_keys())?;
+        Ok(durable::remove(&*self.disk, "vault/remove", &path(1 - kept))?)
     }
 
     async fn lost(&self) -> String {

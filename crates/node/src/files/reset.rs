@@ -188,6 +188,7 @@ fn steps(disk: &dyn Disk, layout: &Layout) -> Result<Vec<(Step, &'static str)>, 
         operator_peers,
         signed_members,
         unlock,
+        recovery,
         announced,
         network,
         clock,
@@ -232,6 +233,9 @@ fn steps(disk: &dyn Disk, layout: &Layout) -> Result<Vec<(Step, &'static str)>, 
     }
     for path in unlock.full_paths() {
         file(&place(disk, &path), "the node's unlock key, encrypted to the other members")?;
+    }
+    for path in recovery.full_paths() {
+        file(&place(disk, &path), "the node's keys, encrypted to the recovery key")?;
     }
     for path in signed_members.full_paths() {
         file(&place(disk, &path), "the list of consensus members")?;

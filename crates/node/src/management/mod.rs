@@ -6,18 +6,21 @@ mod logs;
 mod logs_request;
 mod places;
 mod reboot;
+mod snapshot;
 mod update;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use polis_control::Status as NodeStatus;
+use polis_identity::ClusterId;
 use polis_logtree::LogTree;
 use polis_proto::api::node_management_server::{NodeManagement, NodeManagementServer};
 use polis_proto::api::{LogsRequest, RebootRequest, RebootResponse, UpdateNodeRequest, UpdateNodeResponse};
 use polis_proto::node_api::node_server::{Node, NodeServer};
 use polis_proto::node_api::{
     BootStatus, GetStatusRequest, GetStatusResponse, RekeyRequest, RekeyResponse, ResealRequest, ResealResponse,
+    SaveSnapshotRequest,
 };
 use polis_supervisor::Context;
 use tonic::service::Routes;
@@ -28,6 +31,8 @@ use crate::update::{MachineOrders, explain};
 use keys::Keys;
 use logs::{LogStream, Logs};
 use reboot::Host;
+pub(crate) use snapshot::SnapshotFiles;
+use snapshot::SnapshotStream;
 use update::Activation;
 
 /// How long after its answer a node begins to end. The answer is on its way within a millisecond; half a second carries it over
@@ -43,6 +48,9 @@ pub(crate) struct Management {
     pub(crate) status: GetNodeStatus,
     pub(crate) power: Power,
     pub(crate) keys: Arc<dyn Keys>,
+    /// The cluster of the node.
+    pub(crate) cluster: ClusterId,
+    pub(crate) snapshots: SnapshotFiles,
     /// The machine, if this node has one to itself.
     pub(crate) machine: Option<Arc<dyn MachineOrders>>,
 }
@@ -50,9 +58,10 @@ pub(crate) struct Management {
 impl Management {
     /// The services, to be served under `context`.
     pub(crate) fn routes(self, context: &Context) -> Routes {
-        let Self { log_tree, status, power, keys, machine } = self;
+        let Self { log_tree, status, power, keys, cluster, snapshots, machine } = self;
         let context = context.clone();
-        let node = NodeService { status, keys, machine: machine.clone(), context: context.clone() };
+        let (of_machine, of_node) = (machine.clone(), context.clone());
+        let node = NodeService { status, keys, cluster, snapshots, machine: of_machine, context: of_node };
         let management = Service { logs: Logs::new(log_tree), power, machine, context };
         Routes::new(NodeManagementServer::new(management)).add_service(NodeServer::new(node))
     }
@@ -136,6 +145,8 @@ impl NodeManagement for Service {
 struct NodeService {
     status: GetNodeStatus,
     keys: Arc<dyn Keys>,
+    cluster: ClusterId,
+    snapshots: SnapshotFiles,
     machine: Option<Arc<dyn MachineOrders>>,
     context: Context,
 }
@@ -149,6 +160,8 @@ impl NodeService {
 
 #[tonic::async_trait]
 impl Node for NodeService {
+    type SaveSnapshotStream = SnapshotStream;
+
     async fn get_status(&self, _request: Request<GetStatusRequest>) -> Result<Response<GetStatusResponse>, Status> {
         let status_json = serde_json::to_string(&(self.status)())
             .map_err(|error| Status::internal(format!("the status of this node has no JSON form: {error}")))?;
@@ -164,6 +177,13 @@ impl Node for NodeService {
     async fn reseal(&self, _request: Request<ResealRequest>) -> Result<Response<ResealResponse>, Status> {
         tracing::info!("asked to renew the seal of the keys by an operator");
         keys::reseal(&*self.keys).await.map(Response::new)
+    }
+
+    async fn save_snapshot(&self, request: Request<SaveSnapshotRequest>) -> Result<Response<SnapshotStream>, Status> {
+        let SaveSnapshotRequest { plaintext } = request.into_inner();
+        let how = if plaintext { "in plaintext" } else { "encrypted to the recovery key" };
+        tracing::info!("asked for a snapshot of the cluster's state, {how}, by an operator");
+        self.snapshots.save(&self.context, self.cluster, plaintext).await.map(Response::new)
     }
 }
 

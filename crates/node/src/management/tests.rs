@@ -12,7 +12,10 @@ use polis_proto::api::reboot_request::Type;
 use polis_proto::logtree::log_entry::Kind;
 use polis_proto::node_api::node_client::NodeClient;
 use polis_rpc::{ClientIdentity, Trust, serve};
+use polis_storage::Disk;
 use polis_storage::journal::SealKind;
+use polis_storage::simulation::SimulatedDisk;
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::Code;
 
@@ -43,6 +46,7 @@ fn start() -> Running {
         contact: None,
         consensus: None,
         storage: None,
+        lock: None,
         snapshots: None,
         conditions: vec![],
         running: true,
@@ -52,6 +56,8 @@ fn start() -> Running {
         status: Arc::new(move || status.clone()),
         power: power.clone(),
         keys: Arc::new(NoKeys),
+        cluster: "00112233445566778899aabbccddeeff".parse().unwrap(),
+        snapshots: no_snapshots(),
         machine: None,
     };
     let server = TestServer::start(&cluster, |context, listener, settings| {
@@ -59,6 +65,19 @@ fn start() -> Running {
         serve(context, listener, settings, routes)
     });
     Running { cluster, server, log_tree, power }
+}
+
+/// Snapshots of a node without a consensus member, which never run.
+fn no_snapshots() -> SnapshotFiles {
+    let disk: Arc<dyn Disk> = Arc::new(SimulatedDisk::default());
+    let settings = polis_snapshots::Settings {
+        disk,
+        member: watch::Sender::new(None).subscribe(),
+        etcd: "/nowhere/etcd".into(),
+        search_path: None,
+        timing: polis_snapshots::Timing::default(),
+    };
+    SnapshotFiles::new(polis_snapshots::Snapshots::new(settings), watch::Sender::new(None).subscribe())
 }
 
 /// A node without keys.

@@ -38,10 +38,11 @@ pub(crate) fn full() -> Snapshot {
             phase: EnrolmentPhase::Enrolled,
             address: None,
             roles: vec![],
-            cold_start: Some(ColdStart { mode: None, epoch: Some(Epoch { incarnation: 1, epoch: 7 }) }),
+            cold_start: Some(ColdStart { mode: None, epoch: Some(Epoch { incarnation: 1, epoch: 7 }), split: None }),
             contact: Some(Contact { in_contact: true, last_heartbeat: None, leader: None, last_failure: None }),
             consensus: None,
             storage: None,
+            lock: None,
             snapshots: None,
             conditions: vec![Condition {
                 name: "storage-insecure".into(),

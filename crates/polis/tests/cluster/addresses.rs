@@ -1,7 +1,7 @@
 //! Addresses change while nodes are stopped: of one, and of all at once.
 
 use polis_control::NodeState;
-use polis_testkit::{Cluster, StorageSecurity, world};
+use polis_testkit::{Cluster, world};
 
 use crate::{all_healthy, binary};
 
@@ -23,7 +23,7 @@ fn a_node_that_moved_while_stopped_finds_the_others() {
 
 #[test]
 fn nodes_that_all_moved_while_stopped_find_each_other() {
-    if !world::available() || StorageSecurity::leaves_out("nodes_that_all_moved_while_stopped_find_each_other") {
+    if !world::available() {
         return;
     }
     let (mut cluster, world) = Cluster::in_world(binary(), 3);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use polis_control::NodeState;
-use polis_testkit::{Cluster, StorageSecurity};
+use polis_testkit::Cluster;
 use rustix::process::Signal;
 
 use crate::writer::Writer;
@@ -66,9 +66,6 @@ fn a_leader_whose_process_hangs_while_its_etcd_goes_on_is_replaced() {
 
 #[test]
 fn all_members_die_at_once_and_come_back() {
-    if StorageSecurity::leaves_out("all_members_die_at_once_and_come_back") {
-        return;
-    }
     let mut cluster = three();
     let written = cluster.id(0);
     let mut writer = Writer::new(&written);

@@ -40,8 +40,8 @@ const fn beside(often: Often, name: &'static str, steps: Steps, windows: &'stati
 /// The first start of a node.
 pub(crate) fn first_start() -> Start {
     let (data, keys): (_, &[Beside]) = match StorageSecurity::of_this_run() {
-        StorageSecurity::Insecure => (PLAIN_FORMAT, &[]),
-        StorageSecurity::Authenticated => (ENCRYPTED_FORMAT, BESIDE_KEYS),
+        StorageSecurity::Insecure => (PLAIN_FORMAT, BESIDE_FIRST_PLAIN),
+        StorageSecurity::Authenticated => (ENCRYPTED_FORMAT, BESIDE_FIRST_KEYS),
     };
     let sites = [BEFORE_FORMAT, data, AFTER_FORMAT].concat();
     Start { name: "first start", sites, beside: [BESIDE_FIRST, keys].concat() }
@@ -58,7 +58,20 @@ pub(crate) fn later_start() -> Start {
 }
 
 /// Whether the key of encrypted data is where it belongs, which is looked at whenever something is new in the cluster.
-const BESIDE_KEYS: &[Beside] = &[beside(AtLeast(1), "journal/load", Settle, &["S1", "W10"])];
+const BESIDE_KEYS: &[Beside] = &[
+    beside(AtLeast(1), "journal/load", Settle, &["S1", "W10"]),
+    beside(AtLeast(1), "unlock/load", Settle, &["S1", "W10"]),
+];
+
+/// What the leader is told of a node in its first start, each of which may come between another report and what that was based on.
+const BESIDE_FIRST_PLAIN: &[Beside] = &[beside(Between(1, 3), "curator/node/report", Call, &["S1"])];
+
+/// The same with the split of the key, and what the cluster says of that when it was told.
+const BESIDE_FIRST_KEYS: &[Beside] = &[
+    beside(Between(1, 6), "curator/node/report", Call, &["S1"]),
+    beside(AtLeast(1), "unlock/load", Settle, &["S1", "W10"]),
+    beside(Between(1, 1), "journal/floors", Write, &["S1", "W10", "W20"]),
+];
 
 const BEFORE_FORMAT: &[Site] = &[
     // Nothing of value exists yet: the next start begins anew.
@@ -117,6 +130,7 @@ const AFTER_FORMAT: &[Site] = &[
     // Once more, over the older generation, which has the node key still.
     site("journal/enrolled", Write, &["W10", "W20"]),
     // A member, which is not Running yet.
+    site("members/load", Settle, &["S1", "W10"]),
     site("node/credentials/load", Settle, &["S1"]),
     site("start-record", Call, &["S1"]),
 ];
@@ -125,10 +139,11 @@ const BESIDE_FIRST: &[Beside] = &[
     // At least for the first state and for Running, at most for every transition: those that follow each other quickly are
     // written as one.
     beside(Between(2, 6), "last-state", Write, &["S1", "W20"]),
+    // What would open the node with the recovery key, of which this one has none.
+    beside(Between(1, 1), "recovery/load", Settle, &["S1"]),
     // From here on for a node that has an identity. What earlier starts have left of the cluster:
     beside(Between(1, 1), "node/revocations/load", Settle, &["S1", "W10"]),
     beside(Between(1, 1), "directory/load", Settle, &["S1", "W11"]),
-    beside(Between(1, 1), "members/load", Settle, &["S1", "W10"]),
     beside(Between(1, 1), "node/roles/load", Settle, &["S1", "W12"]),
     beside(AtLeast(1), "etcd/joining/load", Settle, &["S1"]),
     beside(AtLeast(2), "etcd/credentials/load", Settle, &["S1"]),
@@ -138,12 +153,14 @@ const BESIDE_FIRST: &[Beside] = &[
     // With and perhaps before it is known that this node has a curator. Each may come between a report and what that was
     // based on, which is then repeated.
     beside(Between(1, 2), "curator/node/status", Call, &["S1"]),
-    beside(Between(1, 3), "curator/node/report", Call, &["S1"]),
     beside(Later, "curator/leadership/alive", Call, &["S1"]),
     // What the cluster has told.
     beside(Between(1, 3), "directory", Write, &["S1", "W11", "W20"]),
     beside(Between(1, 1), "node/revocations", Write, &["S1", "W10", "W20"]),
     beside(Between(1, 1), "members/newest", Write, &["S1", "W10", "W20"]),
+    // That it was seen.
+    beside(AtLeast(1), "journal/load", Settle, &["S1", "W10"]),
+    beside(Between(1, 1), "journal/members", Write, &["S1", "W10", "W20"]),
 ];
 
 const BEFORE_OPEN: &[Site] = &[
@@ -153,6 +170,7 @@ const BEFORE_OPEN: &[Site] = &[
     site("layout/esp/polis", Directory, &["S1"]),
     site("peers/load", Settle, &["S1"]),
     site("journal/load", Settle, &["S1", "W10"]),
+    site("members/load", Settle, &["S1", "W10"]),
 ];
 
 const PLAIN_OPEN: &[Site] = &[site("data/partition/load", Settle, &["S1", "W10"])];
@@ -176,16 +194,18 @@ const AFTER_OPEN: &[Site] = &[
 
 const BESIDE_LATER: &[Beside] = &[
     beside(Between(2, 4), "last-state", Write, &["S1", "W20"]),
+    beside(Between(1, 1), "recovery/load", Settle, &["S1"]),
     beside(Between(1, 1), "etcd/member-directory", Directory, &["S1", "W10"]),
     beside(Between(1, 1), "node/revocations/load", Settle, &["S1", "W10"]),
     beside(Between(1, 1), "directory/load", Settle, &["S1", "W11"]),
-    beside(Between(1, 1), "members/load", Settle, &["S1", "W10"]),
     beside(Between(1, 1), "node/roles/load", Settle, &["S1", "W12"]),
     beside(AtLeast(1), "etcd/joining/load", Settle, &["S1"]),
     beside(AtLeast(2), "etcd/credentials/load", Settle, &["S1"]),
     beside(Between(1, 1), "curator/leadership/claim", Call, &["S1"]),
     beside(AtLeast(3), "curator/read", Call, &["S1"]),
     beside(Between(1, 2), "curator/node/status", Call, &["S1"]),
+    // The start before may have ended between the list and the report of it.
+    beside(Between(0, 1), "curator/node/report", Call, &["S1"]),
     beside(Later, "curator/leadership/alive", Call, &["S1"]),
 ];
 

@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+mod cut_off;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

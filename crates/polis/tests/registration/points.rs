@@ -118,10 +118,17 @@ const ENCRYPTED_FORMAT: &[Site] = &[
 const KEY_DROPPED: &[Site] = &[
     joiner("journal/unlock-key", Write, Up, &["W9"]),
     perhaps(at_pass(2, joiner("journal/unlock-key", Write, Up, &["W9"]))),
+    joiner("unlock/load", Settle, Up, &["W9"]),
 ];
 
 /// A second member must come back alone, and keeps it again, before it could have a vote.
-const KEY_KEPT: &[Site] = &[at_pass(3, joiner("journal/unlock-key", Write, Member, &["W14"]))];
+const KEY_KEPT: &[Site] = &[
+    at_pass(3, joiner("journal/unlock-key", Write, Member, &["W14"])),
+    // Members tell each other since which epoch they have split their keys.
+    perhaps(joiner("journal/floors", Write, Member, &["W14"])),
+    // Once enough of them have heard that it is gone.
+    perhaps(leader("membership/finish", Member, &["W14", "W26"])),
+];
 
 const UNTIL_RUNNING: &[Site] = &[
     joiner("node/roles/load", Settle, Up, &["W7"]),
@@ -140,11 +147,13 @@ const UNTIL_RUNNING: &[Site] = &[
     perhaps(at_pass(2, joiner("journal/enrolled", Write, Up, &["W9"]))),
     // It runs.
     joiner("members/load", Settle, Up, &[]),
+    joiner("recovery/load", Settle, Up, &[]),
     joiner("node/revocations/load", Settle, Up, &[]),
     joiner("etcd/joining/load", Settle, Up, &[]),
     joiner("etcd/credentials/load", Settle, Up, &[]),
     joiner("node/revocations", Write, Up, &[]),
     joiner("members/newest", Write, Up, &[]),
+    joiner("journal/members", Write, Up, &[]),
     joiner("directory", Write, Up, &["W11"]),
     perhaps(at_pass(2, joiner("directory", Write, Member, &["W11"]))),
 ];
@@ -181,7 +190,7 @@ const UNTIL_GONE: &[Site] = &[
 
 /// What the leader passes for itself, or at times that have nothing to do with the joiner: these points are those of a node
 /// alone, at which `crash_matrix` kills.
-pub(crate) const OF_A_NODE_ALONE: [&str; 18] = [
+pub(crate) const OF_A_NODE_ALONE: [&str; 22] = [
     "curator/leadership/alive",
     "curator/leadership/claim",
     "curator/read",
@@ -193,13 +202,17 @@ pub(crate) const OF_A_NODE_ALONE: [&str; 18] = [
     "etcd/credentials/load",
     "etcd/joining/load",
     "etcd/member-directory",
+    "journal/floors",
     "journal/load",
+    "journal/members",
     "last-state",
     "layout/esp",
     "layout/esp/polis",
     "members/newest",
     "peers/load",
+    "recovery/load",
     "start-record",
+    "unlock/load",
 ];
 
 /// A place to die at.

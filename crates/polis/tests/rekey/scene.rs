@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use polis_control::{NodeState, Status};
-use polis_testkit::node_data::{NodeData, unlock_keys};
+use polis_testkit::node_data::{NodeData, split_keys, unlock_keys};
 use polis_testkit::{Cluster, StorageSecurity, processes};
+
+use crate::points::OF_THE_LEADER;
 
 /// SIGKILL.
 const KILLED: Option<i32> = Some(9);
@@ -16,8 +18,9 @@ const KILLED: Option<i32> = Some(9);
 /// Longest time that the operator's command may try for.
 const COMMAND_TIMEOUT: &str = "30s";
 
-/// What the leader passes: a member that does not lead does not die there.
-const OF_THE_LEADER: &str = "curator/";
+/// What a member of three is told by when its key is not in order.
+const OUT_OF_ORDER: [&str; 4] =
+    ["unlock-key-unsettled", "unlock-key-not-split", "cold-start-not-verified", "cold-start-drill-failed"];
 
 /// A cluster on encrypted data.
 pub(crate) struct Scene {
@@ -51,6 +54,7 @@ impl Scene {
     pub(crate) fn case(&mut self, number: usize, fault: &str) {
         self.restart(number, "POLIS_FAULT", fault);
         let root = self.root(number);
+        let before = split_keys(&root);
         let id = self.cluster.id(number);
         let is_certain = self.cluster.hosts.len() == 1 || !fault.starts_with(OF_THE_LEADER);
         let command = RefCell::new(self.rekey(&id));
@@ -74,8 +78,9 @@ impl Scene {
         assert_eq!(end.signal(), KILLED, "{}", self.cluster.node(number).log());
         processes::wait_until_gone(&root).unwrap_or_else(|left| panic!("{left}"));
 
-        // Where a change had begun, the journal has the present key and the next one.
+        // Where a change had begun, the journal has the present key and the next one, or the unlock file is about both.
         let keys = unlock_keys(&root);
+        let has_begun = split_keys(&root) != before;
         self.cluster.start(number);
         self.wait_settled(number);
         self.stop(number);
@@ -83,10 +88,10 @@ impl Scene {
             assert!(NodeData::opened_with(&root, new).is_some(), "the new key does not open");
             assert!(NodeData::opened_with(&root, old).is_none(), "the old key still opens");
         }
+        assert!(!has_begun || split_keys(&root) != before, "the change was not carried to its end");
         let is_alone = self.cluster.hosts.len() == 1;
         assert_eq!(NodeData::of(&root).is_locked(), !is_alone);
-        let slots = ["slot.0", "slot.1"].iter().filter(|slot| root.join("encrypted").join(slot).exists());
-        assert_eq!(slots.count(), 1, "a slot is left");
+        assert_eq!(slots(&root), 1, "a slot is left");
         // Of three, the next one may only be stopped when this one is back; one that is alone is started by the next case.
         if !is_alone {
             self.cluster.start(number);
@@ -130,16 +135,22 @@ impl Scene {
         let is_settled = |status: &Status| {
             status.state == NodeState::Running
                 && status.contact.as_ref().is_some_and(|contact| contact.in_contact)
-                && status.conditions.iter().all(|condition| condition.name != "unlock-key-unsettled")
+                && status.conditions.iter().all(|condition| !OUT_OF_ORDER.contains(&&*condition.name))
         };
         let _ = self.cluster.node(number).wait("Running, in contact, with a key in order", is_settled);
         let _ = self.cluster.wait_nodes("all are healthy", |nodes| {
             nodes.iter().filter(|node| node["state"] == "UP" && node["health"] == "HEALTHY").count() == count
         });
         let root = self.root(number);
-        let copies = usize::from(count == 1);
-        let ended =
-            self.cluster.node(number).wait_exit_or("its key where it belongs", || unlock_keys(&root).len() == copies);
+        // One that is alone has a copy of its key, and of three each has it split.
+        let (copies, splits) = if count == 1 { (1, 0) } else { (0, 1) };
+        let is_there = || (unlock_keys(&root).len(), split_keys(&root).len(), slots(&root)) == (copies, splits, 1);
+        let ended = self.cluster.node(number).wait_exit_or("its key where it belongs", is_there);
         assert_eq!(ended, None, "{}", self.cluster.node(number).log());
     }
+}
+
+/// Key slots of the data below this root.
+fn slots(root: &Path) -> usize {
+    ["slot.0", "slot.1"].iter().filter(|slot| root.join("encrypted").join(slot).exists()).count()
 }

@@ -1,6 +1,13 @@
 //! Blobs open for the right key, whole, and for nobody else.
 
 use polis_identity::{JoinKey, NodeKey};
+use polis_proto::api::NodeParameters;
+use polis_proto::api::node_parameters::{Cluster, ClusterRegister};
+use polis_proto::common::ClusterDirectory;
+use polis_proto::common::cluster_directory::Node;
+use polis_proto::common::cluster_directory::node::Address;
+use polis_storage::Journal;
+use polis_storage::journal::{Epoch, EpochFloor, Intent, StorageSecurity};
 use proptest::prelude::*;
 
 use super::*;
@@ -74,16 +81,69 @@ fn one_nodes_content_is_not_another_nodes() {
 }
 
 #[test]
+fn the_hash_tells_whether_the_same_would_be_sealed() {
+    let (key, other, subject) = (RecoveryKey::generate().public(), RecoveryKey::generate().public(), subject());
+    let hash = content().hash(&key, &subject);
+    assert_eq!(content().hash(&key, &subject), hash);
+    let pending = BlobContent { pending_cluster_unlock_key: Some(Secret32::new([2; 32])), ..content() };
+    let record = BlobContent { record: Zeroizing::new(b"another".to_vec()), ..content() };
+    let elsewhere = BlobSubject { cluster: ClusterId::from_bytes([4; 16]), ..subject };
+    let others = [
+        pending.hash(&key, &subject),
+        record.hash(&key, &subject),
+        content().hash(&other, &subject),
+        content().hash(&key, &elsewhere),
+    ];
+    assert!(!others.contains(&hash));
+}
+
+#[test]
 fn a_record_has_a_limit_and_a_blob_can_hold_it() {
     let key = RecoveryKey::generate();
     let with = |length| BlobContent { record: Zeroizing::new(vec![7; length]), ..content() };
     let longest = Blob::seal(&key.public(), subject(), &with(RECORD_LIMIT)).unwrap();
-    assert!(longest.to_bytes().len() <= FORMAT.file_limit());
+    assert!(longest.to_bytes().len() <= BLOB_LIMIT);
     assert!(Blob::from_bytes(&longest.to_bytes()).is_ok());
     assert_eq!(
         Blob::seal(&key.public(), subject(), &with(RECORD_LIMIT + 1)).err(),
         Some(SealBlobError::TooLong { length: RECORD_LIMIT + 1 })
     );
+}
+
+/// A member of a cluster of nine, whose parameters name all of them at two addresses each, and which keeps a floor for each.
+#[test]
+fn the_record_of_a_member_of_nine_is_a_small_part_of_what_is_taken() {
+    let id = |number: u32| format!("metropolis-{number:032x}");
+    let address = |number: u32| Address { host: format!("2001:db8:ffff:ffff:ffff:ffff:ffff:{number:x}") };
+    let node = |number| Node { id: id(number), addresses: vec![address(number), address(number + 9)] };
+    let register = ClusterRegister {
+        cluster_directory: Some(ClusterDirectory { nodes: (1..=9).map(node).collect() }),
+        register_ticket: vec![0; 36],
+        ca_certificate: vec![7; 1024],
+        labels: None,
+    };
+    let parameters = NodeParameters { cluster: Some(Cluster::ClusterRegister(register)), network_config: None };
+    let mut journal = Journal::new(Intent {
+        parameters: parameters.encode_to_vec(),
+        node_key: Secret32::random(),
+        node_public_key: [2; 32],
+        join_key: Secret32::random(),
+        share_key: Secret32::random(),
+        storage_security: Some(StorageSecurity::AuthenticatedEncrypted),
+    });
+    journal.node_unlock_key = Some(Secret32::random());
+    journal.cluster_ca = Some(vec![7; 1024]);
+    journal.cluster_id = Some("0".repeat(32));
+    let epoch = Epoch { incarnation: u64::MAX, epoch: u64::MAX };
+    journal.highest_epoch = Some(epoch);
+    journal.epoch_floors = (1..=9).map(|number| EpochFloor { owner_node_id: id(number), epoch }).collect();
+    let content = BlobContent { record: journal.to_payload(), ..content() };
+    let key = RecoveryKey::generate();
+    let blob = Blob::seal(&key.public(), subject(), &content).unwrap();
+    let length = blob.to_bytes().len();
+    assert!(length * 16 < BLOB_LIMIT, "{length}");
+    let opened = blob.open(&blob.content_key(&key).unwrap()).ok().unwrap();
+    assert!(Journal::from_payload(&opened.record) == Ok(journal));
 }
 
 #[test]

@@ -117,6 +117,11 @@ impl Directory {
         }
     }
 
+    /// This node runs a member of the consensus, and others may as well.
+    pub(crate) fn add_member(&mut self, node_id: NodeId) {
+        self.nodes.entry(node_id).or_default().consensus_member = true;
+    }
+
     /// The cluster has let a node go.
     pub(crate) fn forget(&mut self, node_id: NodeId) {
         if node_id != self.own {

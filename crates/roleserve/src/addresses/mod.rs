@@ -2,11 +2,11 @@
 //!
 //! An address is a hint, the key decides. There are four sources, and this is their order: the directory, which the cluster
 //! keeps up to date and which outlasts a start on the ESP; what an operator has said; announcements on the link. Above all of
-//! them stands an address at which a node has proved with its key to be, which is looked for when there is no contact
-//! ([`locate`](crate::workers::locate)).
+//! them stands an address at which a node has proved with its key to be, which is looked for when there is no contact, and when an
+//! operator says something new ([`locate`](crate::workers::locate)).
 //!
-//! What comes out are two watched values: where the dialer of the consensus member finds its peers, and where the client of the
-//! cluster looks for the leader.
+//! What comes out are three watched values: where the dialer of the consensus member finds its peers, where the client of the
+//! cluster looks for the leader, and where members are asked whether they would open this one's data.
 
 mod directory;
 
@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use polis_consensus::{PEER_PORT, PeerMap};
 use polis_identity::{NodeId, PeerAddress, PublicKey};
-use polis_rpc::CURATOR_PORT;
+use polis_rpc::{CURATOR_PORT, UNLOCK_PORT};
+use polis_unlock_service::KnownAddresses;
 use tokio::sync::watch;
 
 pub(crate) use directory::{Directory, KnownNode, Sighting};
@@ -30,6 +31,7 @@ struct Inner {
     directory: watch::Sender<Option<Directory>>,
     peers: watch::Sender<PeerMap>,
     endpoints: watch::Sender<Vec<SocketAddr>>,
+    unlock_ports: watch::Sender<Arc<KnownAddresses>>,
 }
 
 /// All that is known. Pure.
@@ -140,6 +142,15 @@ impl Known {
         let endpoints: BTreeSet<SocketAddr> = addresses.map(|address| SocketAddr::new(address, CURATOR_PORT)).collect();
         endpoints.into_iter().collect()
     }
+
+    /// Where the other nodes listen for members whose data are locked.
+    fn unlock_ports(&self) -> KnownAddresses {
+        let nodes = self.directory.iter().flat_map(|directory| directory.nodes().keys());
+        let others: BTreeSet<&NodeId> = nodes.chain(self.operator.keys()).chain(self.announced.keys()).collect();
+        let others = others.into_iter().filter(|node_id| Some(**node_id) != self.own);
+        let at = |address: IpAddr| SocketAddr::new(address, UNLOCK_PORT);
+        others.map(|node_id| (*node_id, self.candidates(node_id).into_iter().map(at).collect())).collect()
+    }
 }
 
 impl Addresses {
@@ -149,6 +160,7 @@ impl Addresses {
             directory: watch::Sender::new(None),
             peers: watch::Sender::default(),
             endpoints: watch::Sender::default(),
+            unlock_ports: watch::Sender::default(),
         }))
     }
 
@@ -159,6 +171,7 @@ impl Addresses {
         publish(&self.0.directory, known.directory.clone());
         publish(&self.0.peers, known.peers());
         publish(&self.0.endpoints, known.endpoints());
+        publish(&self.0.unlock_ports, Arc::new(known.unlock_ports()));
     }
 
     /// What is known.
@@ -179,6 +192,11 @@ impl Addresses {
     /// Where to look for the leader.
     pub(crate) fn endpoints(&self) -> watch::Receiver<Vec<SocketAddr>> {
         self.0.endpoints.subscribe()
+    }
+
+    /// Where the other nodes listen for members whose data are locked.
+    pub(crate) fn unlock_ports(&self) -> watch::Receiver<Arc<KnownAddresses>> {
+        self.0.unlock_ports.subscribe()
     }
 }
 
@@ -284,8 +302,9 @@ mod tests {
         scene.known.prove(node, ip(31));
         assert_eq!(scene.known.candidates(&node), [ip(31), ip(11), ip(21), ip(22)]);
         assert_eq!(scene.peers(), [(0, "10.0.0.31:7834".to_owned())]);
-        // All of them are asked who leads.
+        // All of them are asked who leads, and for a share.
         assert_eq!(scene.endpoints().len(), 4);
+        assert_eq!(scene.known.unlock_ports()[&node], [31, 11, 21, 22].map(|last| SocketAddr::new(ip(last), 7836)));
     }
 
     #[test]

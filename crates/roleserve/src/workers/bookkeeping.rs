@@ -1,17 +1,17 @@
 //! Keeps the book of addresses: begins with what the disk has, before there is any contact; hands on what follows from it; and
-//! makes the directory durable when it has changed.
+//! makes the directory durable when it has changed. Whoever brings a newer member list, it is told here to all others.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use polis_proto::curator_state;
 use polis_storage::ClusterDirectory;
 use polis_supervisor::{BoxError, Context, RunnableResult};
 use polis_unlock::SignedMemberList;
-use prost::Message as _;
+use polis_unlock_service::{KnownMembers, Members};
+use tokio::sync::watch;
 
-use crate::addresses::{Directory, Sighting};
+use crate::addresses::{Directory, Known, Sighting};
 use crate::identity::Identity;
 use crate::kept::Kept;
 use crate::shared::{Shared, changed};
@@ -20,11 +20,12 @@ pub(crate) async fn run(shared: Arc<Shared>, context: Context) -> RunnableResult
     let identity = shared.identity(&context).await?;
     let file = shared.layout.esp.polis.cluster_directory.clone();
     let kept = Kept::new(file, "the directory of the cluster's nodes", "directory-damaged");
-    let stored = context.unless_cancelled(begin(&shared, &context, &identity, &kept)).await??;
+    let members = shared.members(&context).await?;
+    let stored = context.unless_cancelled(begin(&shared, &context, &identity, &kept, &members)).await??;
     context.healthy();
     tokio::select! {
         cancelled = context.cancelled() => Err(cancelled.into()),
-        never = inform(&shared) => match never {},
+        never = inform(&shared, members.watch()) => match never {},
         error = persist(&shared, &context, &kept, stored) => Err(error),
     }
 }
@@ -35,18 +36,29 @@ async fn begin(
     context: &Context,
     identity: &Identity,
     kept: &Kept<ClusterDirectory>,
+    members: &Members,
 ) -> Result<Option<ClusterDirectory>, BoxError> {
     let own = identity.public_key();
     let stored = kept.load(context).await?;
-    let listed = shared.kept_members().load(context).await?;
-    // Not verified is not there; the cluster will send another.
-    let listed = listed
-        .and_then(|listed| curator_state::SignedMemberList::decode(&listed.signed_list[..]).ok())
-        .and_then(|wire| SignedMemberList::verify(wire, &identity.authority).ok());
     if shared.addresses.known().directory().is_none() {
-        let mut directory =
+        let directory =
             stored.as_ref().map_or_else(|| Directory::new(&own), |stored| Directory::of_record(stored, &own));
-        for member in listed.iter().flat_map(|listed| listed.list().members()) {
+        let listed = members.known().list.clone();
+        shared.addresses.change(|known| {
+            known.begin(&own, directory);
+            if let Some(listed) = &listed {
+                take_hints(known, listed);
+            }
+        });
+    }
+    Ok(stored)
+}
+
+/// Takes over who the members of a list are, and where they were once. That somebody is not in it says nothing: the leader tells who the
+/// members are exactly, and a list may be older than what he has told.
+fn take_hints(known: &mut Known, listed: &SignedMemberList) {
+    known.change_directory(|directory| {
+        for member in listed.list().members() {
             let hint = |address: Option<IpAddr>| Sighting {
                 node_id: member.node_id,
                 public_key: Some(member.public_key),
@@ -54,37 +66,25 @@ async fn begin(
             };
             directory.learn_hint(&hint(None));
             member.addresses.iter().for_each(|address| directory.learn_hint(&hint(Some(*address))));
+            directory.add_member(member.node_id);
         }
-        // A directory that was lost knows no members; the signed list does.
-        if directory.nodes().values().all(|node| !node.consensus_member)
-            && let Some(listed) = &listed
-        {
-            directory.set_members(&listed.list().members().iter().map(|member| member.node_id).collect());
+    });
+}
+
+/// Publishes a list that is newer than the one that was published.
+fn publish(shared: &Shared, listed: &SignedMemberList) -> bool {
+    let epoch = listed.list().epoch();
+    shared.members.send_if_modified(|known| {
+        let is_newer = known.as_ref().is_none_or(|known| known.list().epoch() < epoch);
+        if is_newer {
+            *known = Some(Arc::new(listed.clone()));
         }
-        shared.addresses.change(|known| known.begin(&own, directory));
-    }
-    if let Some(listed) = listed {
-        let epoch = listed.list().epoch();
-        shared.members.send_if_modified(|known| {
-            let is_newer = known.as_ref().is_none_or(|known| known.list().epoch() < epoch);
-            if is_newer {
-                *known = Some(Arc::new(listed));
-            }
-            is_newer
-        });
-        shared.durable_epoch.send_if_modified(|known| {
-            let is_newer = known.is_none_or(|known| known < epoch);
-            if is_newer {
-                *known = Some(epoch);
-            }
-            is_newer
-        });
-    }
-    Ok(stored)
+        is_newer
+    })
 }
 
 /// Brings together what has to do with addresses, for as long as it is awaited.
-async fn inform(shared: &Shared) -> Infallible {
+async fn inform(shared: &Shared, mut members: watch::Receiver<Arc<KnownMembers>>) -> Infallible {
     let mut address = shared.settings.address.clone();
     let mut operator = shared.settings.peers.clone();
     let mut curator = shared.settings.control_plane.curator();
@@ -93,6 +93,14 @@ async fn inform(shared: &Shared) -> Infallible {
         let own = *address.borrow_and_update();
         let told = operator.borrow_and_update().clone();
         let runs_curator = curator.borrow_and_update().is_some();
+        let newest = Arc::clone(&members.borrow_and_update());
+        if let Some(listed) = &newest.list
+            && publish(shared, listed)
+        {
+            let (epoch, members) = (listed.list().epoch(), listed.list().members().len());
+            tracing::info!(%epoch, members, "the newest member list that is durable here");
+            shared.addresses.change(|known| take_hints(known, listed));
+        }
         shared.addresses.change(|known| {
             known.change_directory(|directory| directory.set_own_address(own));
             known.set_operator(told);
@@ -105,6 +113,7 @@ async fn inform(shared: &Shared) -> Infallible {
             () = changed(&mut operator) => {}
             () = changed(&mut curator) => {}
             () = changed(&mut peers) => {}
+            () = changed(&mut members) => {}
         }
     }
 }

@@ -1,13 +1,17 @@
 //! Looks for the other members when there is no leader: at every address that anybody has named, by connecting to it and seeing who
 //! answers. The key decides; an address is a hint.
+//!
+//! Where an operator says that a member is, it is looked for in any case: he knows of one that has moved and that nobody has heard from
+//! since, and the cluster would go on dialing it where it was.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use futures::future::join_all;
 use futures::stream::FuturesUnordered;
 use polis_consensus::Consensus;
 use polis_identity::NodeId;
@@ -25,6 +29,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Pause between two looks.
 const INTERVAL: Duration = Duration::from_secs(3);
 
+/// Pause between two looks where an operator says that a member is, while there is a leader: whoever is not there may have been off
+/// for long.
+const TOLD_INTERVAL: Duration = Duration::from_secs(15);
+
 /// How long an address may take to answer. Those of one node are asked at the same time.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(2);
 
@@ -35,7 +43,13 @@ pub(crate) async fn run(shared: Arc<Shared>, context: Context) -> RunnableResult
     let identity = shared.identity(&context).await?;
     let shown = ClientIdentity::node(&identity.key, &identity.certificate)?;
     context.healthy();
-    never(context.unless_cancelled(look_when_lost(&shared, &identity, &shown)).await?)
+    let look = async {
+        tokio::select! {
+            never = look_when_lost(&shared, &identity, &shown) => never,
+            never = look_where_told(&shared, &identity, &shown) => never,
+        }
+    };
+    never(context.unless_cancelled(look).await?)
 }
 
 async fn look_when_lost(shared: &Shared, identity: &Identity, shown: &ClientIdentity) -> Infallible {
@@ -47,9 +61,7 @@ async fn look_when_lost(shared: &Shared, identity: &Identity, shown: &ClientIden
             // Who has no member only asks for the leader, and does that at all addresses.
             let has_member = shared.settings.control_plane.member().borrow().is_some();
             let members = if has_member { shared.addresses.known().other_members() } else { BTreeSet::new() };
-            let proofs: FuturesUnordered<_> =
-                members.into_iter().map(|node_id| prove(shared, identity, shown, node_id)).collect();
-            proofs.collect::<()>().await;
+            join_all(members.into_iter().map(|node_id| prove(shared, identity, shown, node_id, &[]))).await;
             tokio::select! {
                 () = until_lost(shared, false) => {}
                 () = sleep(INTERVAL) => {}
@@ -58,19 +70,51 @@ async fn look_when_lost(shared: &Shared, identity: &Identity, shown: &ClientIden
     }
 }
 
-/// Finds out at which of its addresses a node is, if there is a choice.
-async fn prove(shared: &Shared, identity: &Identity, shown: &ClientIdentity, node_id: NodeId) {
-    let candidates = shared.addresses.known().candidates(&node_id);
+/// Looks for each node of which an operator says where it is, until it is found; and again when he says something else.
+async fn look_where_told(shared: &Shared, identity: &Identity, shown: &ClientIdentity) -> Infallible {
+    let mut operator = shared.settings.peers.clone();
+    let mut member = shared.settings.control_plane.member();
+    loop {
+        let told = operator.borrow_and_update().clone();
+        let has_member = member.borrow_and_update().is_some();
+        let look = async {
+            let told = told.iter().filter(|_| has_member);
+            let mut missing: BTreeMap<NodeId, Vec<IpAddr>> = BTreeMap::new();
+            told.for_each(|(node_id, address)| missing.entry(*node_id).or_default().push(*address));
+            while !missing.is_empty() {
+                let proofs = missing.iter().map(|(node_id, told)| prove(shared, identity, shown, *node_id, told));
+                let mut proofs = join_all(proofs).await.into_iter();
+                missing.retain(|_, _| proofs.next() == Some(false));
+                if !missing.is_empty() {
+                    sleep(TOLD_INTERVAL).await;
+                }
+            }
+            std::future::pending().await
+        };
+        tokio::select! {
+            () = changed(&mut operator) => {}
+            () = changed(&mut member) => {}
+            () = look => {}
+        }
+    }
+}
+
+/// Finds out at which of its addresses a node is, if there is a choice. Returns whether that is known.
+async fn prove(shared: &Shared, identity: &Identity, shown: &ClientIdentity, node_id: NodeId, told: &[IpAddr]) -> bool {
+    let mut candidates = shared.addresses.known().candidates(&node_id);
+    // Those who keep the addresses hear of an operator's word at the same time, and perhaps later.
+    candidates.extend(told.iter().filter(|address| !candidates.contains(address)).copied().collect::<Vec<_>>());
     if candidates.len() < 2 {
-        return;
+        return true;
     }
     let connector = Connector::new(shown, ExpectedServer::Node(identity.authority.clone(), node_id));
     let asked = candidates.iter().map(|address| answers(&connector, *address));
-    let answers = futures::future::join_all(asked).await;
+    let answers = join_all(asked).await;
     let proven = candidates.iter().zip(answers).find(|(_, answers)| *answers).map(|(address, _)| *address);
     if let Some(address) = proven {
         shared.addresses.change(|known| known.prove(node_id, address));
     }
+    proven.is_some()
 }
 
 /// Whether the node that is expected answers at an address.

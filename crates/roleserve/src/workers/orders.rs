@@ -5,13 +5,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use polis_identity::RevocationList;
+use polis_identity::{NodeId, RevocationList};
 use polis_proto::curator_state;
 use polis_proto::enrolment::enrolment_client::EnrolmentClient;
+use polis_proto::enrolment::orders::Floor;
 use polis_proto::enrolment::{Orders, WatchOrdersRequest};
-use polis_storage::{Revocations, SignedMembers};
+use polis_storage::Revocations;
 use polis_supervisor::{BoxError, Context, RunnableResult, with_causes};
 use polis_unlock::SignedMemberList;
+use polis_unlock_service::Members;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
@@ -32,10 +34,10 @@ pub(crate) async fn run(shared: Arc<Shared>, context: Context) -> RunnableResult
     if let Some(list) = known.and_then(|known| RevocationList::read(known.revocation_list, &identity.authority).ok()) {
         shared.trust_parts.send_modify(|parts| parts.revocations = Some(list));
     }
+    let members = shared.members(&context).await?;
     let cluster = shared.cluster(&context).await?;
     context.healthy();
-    let mut follower =
-        Follow { shared: &shared, context: &context, identity: &identity, kept, members: shared.kept_members() };
+    let mut follower = Follow { shared: &shared, context: &context, identity: &identity, kept, members };
     Err(context.unless_cancelled(follow(&shared, &context, &identity, &cluster, &mut follower)).await?)
 }
 
@@ -44,7 +46,7 @@ struct Follow<'a> {
     context: &'a Context,
     identity: &'a Identity,
     kept: Kept<Revocations>,
-    members: Kept<SignedMembers>,
+    members: Members,
 }
 
 #[async_trait]
@@ -58,11 +60,12 @@ impl Follower for Follow<'_> {
 
     async fn take(&mut self, orders: Orders) -> Result<(), BoxError> {
         let decommission = orders.decommission();
-        let Orders { revocation_list, signed_list, members, .. } = orders;
+        let Orders { revocation_list, signed_list, members, floors, recovery_public_key, .. } = orders;
         self.take_revocations(revocation_list).await?;
         if let Some(signed_list) = signed_list {
             self.take_members(signed_list).await?;
         }
+        self.raise_floors(floors).await?;
         let sightings = members::sightings(&members);
         let ids: BTreeSet<_> = sightings.iter().map(|sighting| sighting.node_id).collect();
         self.shared.addresses.change(|known| {
@@ -74,6 +77,10 @@ impl Follower for Follow<'_> {
                 }
             });
         });
+        // Empty while none is set; and one that was set is only ever replaced.
+        if let Ok(key) = recovery_public_key.try_into() {
+            self.shared.recovery_key.send_if_modified(|known| known.replace(key) != Some(key));
+        }
         self.shared.trust_parts.send_if_modified(|parts| !std::mem::replace(&mut parts.orders_fresh, true));
         self.shared.decommission.send_if_modified(|known| std::mem::replace(known, decommission) != decommission);
         Ok(())
@@ -116,17 +123,17 @@ impl Follow<'_> {
                 return Ok(());
             }
         };
-        let epoch = list.list().epoch();
-        let is_newer =
-            |known: &Option<Arc<SignedMemberList>>| known.as_ref().is_none_or(|known| known.list().epoch() < epoch);
-        if !is_newer(&self.shared.members.borrow()) {
-            return Ok(());
+        self.members.take_over(list).await?;
+        Ok(())
+    }
+
+    /// What others have reported to have split anew. One that makes no sense is left out: the others are as good as before.
+    async fn raise_floors(&self, floors: Vec<Floor>) -> Result<(), BoxError> {
+        for Floor { node_id, epoch } in floors {
+            if let (Ok(owner), Some(epoch)) = (node_id.parse::<NodeId>(), epoch) {
+                self.members.raise_floor(owner, epoch.into()).await?;
+            }
         }
-        let record = SignedMembers { signed_list: list.encode() };
-        self.members.store(self.context, record, "members/newest").await?;
-        tracing::info!(%epoch, members = list.list().members().len(), "a newer member list is durable");
-        self.shared.members.send_replace(Some(Arc::new(list)));
-        self.shared.durable_epoch.send_replace(Some(epoch));
         Ok(())
     }
 }

@@ -1,7 +1,12 @@
-//! Tells the cluster what only this node knows of itself: its share key, and which member list it holds durably.
+//! Tells the cluster what only this node knows of itself: its share key, which member list it holds durably, and how it has split its
+//! cluster unlock key.
+//!
+//! A node that has not split its key says that it can: the leader then waits for it before it gives or takes a vote. Whether there is a
+//! key to be split the cluster knows itself.
 
 use std::sync::Arc;
 
+use polis_proto::curator_state::SplitReport;
 use polis_proto::enrolment::ReportNodeRequest;
 use polis_proto::enrolment::enrolment_client::EnrolmentClient;
 use polis_rpc::CallError;
@@ -11,21 +16,34 @@ use polis_unlock::Epoch;
 use super::never;
 use crate::pause::Pause;
 use crate::shared::{CALL, Shared, changed};
+use crate::split_state::SplitState;
+
+/// What is told. What was told before is told again when the node starts, and whenever something else is to be told.
+#[derive(Clone, Debug, PartialEq)]
+struct Told {
+    members: Option<Epoch>,
+    split: SplitReport,
+}
 
 pub(crate) async fn run(shared: Arc<Shared>, context: Context) -> RunnableResult {
     let identity = shared.identity(&context).await?;
     let cluster = shared.cluster(&context).await?;
     context.healthy();
-    let mut durable = shared.durable_epoch.subscribe();
+    let mut members = shared.members.subscribe();
+    let mut split = shared.settings.split.clone();
     let report = async {
         let mut pause = Pause::default();
-        let mut told: Option<Option<Epoch>> = None;
+        let mut told: Option<Told> = None;
         loop {
-            let epoch = *durable.borrow_and_update();
-            if told != Some(epoch) {
+            let now = Told {
+                members: members.borrow_and_update().as_ref().map(|members| members.list().epoch()),
+                split: split.borrow_and_update().as_ref().map(SplitState::report).unwrap_or_default(),
+            };
+            if told.as_ref() != Some(&now) {
                 let request = ReportNodeRequest {
                     share_key: identity.share_public.as_bytes().to_vec(),
-                    members_epoch: epoch.map(Into::into),
+                    members_epoch: now.members.map(Into::into),
+                    split: Some(now.split.clone()),
                     ..ReportNodeRequest::default()
                 };
                 let reported = cluster.call(CALL, |channel| {
@@ -34,7 +52,7 @@ pub(crate) async fn run(shared: Arc<Shared>, context: Context) -> RunnableResult
                 });
                 match reported.await {
                     Ok(_) => {
-                        told = Some(epoch);
+                        told = Some(now);
                         pause.reset();
                     }
                     Err(error) => {
@@ -47,7 +65,10 @@ pub(crate) async fn run(shared: Arc<Shared>, context: Context) -> RunnableResult
                     }
                 }
             }
-            changed(&mut durable).await;
+            tokio::select! {
+                () = changed(&mut members) => {}
+                () = changed(&mut split) => {}
+            }
         }
     };
     never(context.unless_cancelled(report).await?)

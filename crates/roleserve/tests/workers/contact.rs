@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polis_curator::{SignedTombstone, Tombstone};
-use polis_identity::{CertificateAuthority, NodeId, RevocationList};
+use polis_identity::{CertificateAuthority, NodeId};
 use polis_proto::common::NodeRoles;
 use polis_proto::common::node_roles::{KubernetesController, KubernetesWorker};
-use polis_proto::curator_state::DecommissionPhase;
 use polis_proto::enrolment::Orders;
 use polis_proto::enrolment::get_members_response::ConsensusMember;
 use polis_proto::rpc_detail::RemovedNode;
@@ -20,7 +19,7 @@ use polis_rpc::detail;
 use polis_storage::LocalRoles;
 use polis_supervisor::Context;
 use polis_supervisor::testing::Harness;
-use polis_unlock::{Epoch, MemberEntry, MemberList, SignedMemberList, Standing};
+use polis_unlock::{Epoch, MemberEntry, MemberList, Standing};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tonic::Status;
@@ -30,7 +29,7 @@ use crate::leader::{Leader, MOMENT};
 use crate::node::{Node, PATIENCE, free_address};
 
 /// A cluster with a leader, and a node that has been told where the leader is.
-fn scene() -> (TestCluster, Leader, Node) {
+pub(crate) fn scene() -> (TestCluster, Leader, Node) {
     let cluster = TestCluster::default();
     let leader = Leader::start(cluster.node(), free_address());
     let node = Node::new(&cluster);
@@ -43,7 +42,7 @@ fn worker() -> NodeRoles {
     NodeRoles { kubernetes_worker: Some(KubernetesWorker {}), ..NodeRoles::default() }
 }
 
-fn member(leader: &Leader) -> ConsensusMember {
+pub(crate) fn member(leader: &Leader) -> ConsensusMember {
     ConsensusMember {
         node_id: leader.node.id.to_string(),
         public_key: leader.node.key.public().as_bytes().to_vec(),
@@ -53,7 +52,11 @@ fn member(leader: &Leader) -> ConsensusMember {
     }
 }
 
-fn list(cluster: &TestCluster, epoch: u64, nodes: &[&Node]) -> MemberList {
+pub(crate) fn at(epoch: u64) -> Epoch {
+    Epoch { incarnation: 1, epoch }
+}
+
+pub(crate) fn list(cluster: &TestCluster, epoch: u64, nodes: &[&Node]) -> MemberList {
     let entries = nodes.iter().map(|node| MemberEntry {
         node_id: node.id(),
         public_key: node.identity.public_key(),
@@ -62,11 +65,10 @@ fn list(cluster: &TestCluster, epoch: u64, nodes: &[&Node]) -> MemberList {
         addresses: vec![node.ip()],
         standing: Standing::Stays,
     });
-    let epoch = Epoch { incarnation: 1, epoch };
-    MemberList::new(cluster.authority_certificate().cluster_id(), epoch, entries.collect())
+    MemberList::new(cluster.authority_certificate().cluster_id(), at(epoch), entries.collect())
 }
 
-async fn finish(leader: Leader, mut node: Node) {
+pub(crate) async fn finish(leader: Leader, mut node: Node) {
     node.stop().await;
     leader.stop().await;
 }
@@ -188,63 +190,6 @@ async fn heartbeats_come_every_interval() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn orders_are_checked_made_durable_and_followed() {
-    let (cluster, leader, mut node) = scene();
-    let other = TestCluster::default();
-    let serials = [(), ()].map(|()| cluster.node().certificate.serial_number().clone());
-    let revoked =
-        |authority: &CertificateAuthority, number: u64| authority.certificate_revocation_list(number, &serials);
-    let orders = |list: &RevocationList, signed: &SignedMemberList, phase: DecommissionPhase| Orders {
-        revocation_list: list.der().to_vec(),
-        signed_list: Some(signed.wire().clone()),
-        decommission: phase.into(),
-        members: vec![member(&leader)],
-        ..Orders::default()
-    };
-    let [older, newest] = [2, 3].map(|epoch| list(&cluster, epoch, &[&node]).sign(&cluster.authority));
-    let foreign =
-        MemberList::new(other.authority_certificate().cluster_id(), Epoch { incarnation: 9, epoch: 9 }, vec![]);
-    let foreign = foreign.sign(&other.authority);
-    leader.script.set_orders(orders(&revoked(&cluster.authority, 2), &newest, DecommissionPhase::None));
-    node.start();
-    let trust = node.running().role_serve.trust();
-    let known = node.wait("trusting", trust.clone(), |trust| trust.in_contact).await;
-    assert_eq!(known.revocations.as_ref().unwrap().number(), 2);
-    leader
-        .script
-        .wait_reports(|reports| {
-            let last = reports.last().and_then(|report| report.members_epoch);
-            last.is_some_and(|epoch| (epoch.incarnation, epoch.epoch) == (1, 3))
-        })
-        .await;
-
-    // Those of others and older ones change nothing; the phase beside them tells that they were looked at.
-    let phase = node.running().role_serve.decommission();
-    let members = node.running().role_serve.members();
-    for (list, signed, beside) in [
-        (revoked(&other.authority, 9), &foreign, DecommissionPhase::Requested),
-        (revoked(&cluster.authority, 1), &older, DecommissionPhase::CleaningUp),
-    ] {
-        leader.script.set_orders(orders(&list, signed, beside));
-        node.wait("looked at", phase.clone(), |phase| *phase == beside).await;
-        assert_eq!(trust.borrow().revocations.as_ref().unwrap().number(), 2);
-        assert_eq!(members.borrow().as_ref().unwrap().list().epoch().epoch, 3);
-    }
-
-    // The next start has all of it before there is any contact, and says that it may have missed something.
-    node.stop().await;
-    leader.stop().await;
-    node.start();
-    let trust = node.running().role_serve.trust();
-    let known = node.wait("revoking", trust, |trust| trust.revocations.is_some()).await;
-    assert!(known.revocations.as_ref().unwrap().number() == 2 && !known.in_contact);
-    let members = node.running().role_serve.members();
-    node.wait("listed", members, |members| members.as_ref().is_some_and(|members| members.list().epoch().epoch == 3))
-        .await;
-    node.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn the_directory_always_has_the_node_itself_and_every_member() {
     let (cluster, leader, mut node) = scene();
     let worker_node = Node::new(&cluster);
@@ -305,7 +250,7 @@ async fn damage_to_what_can_be_told_again_stops_nobody() {
     node.peers.send_replace(vec![(leader.node.id, leader.ip)]);
     node.start();
     node.in_contact().await;
-    for name in ["directory-damaged", "members-damaged", "roles-damaged", "revocations-damaged"] {
+    for name in ["directory-damaged", "roles-damaged", "revocations-damaged"] {
         node.wait_condition(name, true).await;
     }
     let roles = node.running().role_serve.roles();

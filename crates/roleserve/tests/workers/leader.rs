@@ -142,12 +142,24 @@ impl Script {
         self.0.statuses.borrow().clone()
     }
 
+    pub(crate) fn reports(&self) -> Vec<ReportNodeRequest> {
+        self.0.reports.borrow().clone()
+    }
+
     pub(crate) async fn wait_statuses(&self, wanted: impl FnMut(&Vec<api::UpdateNodeStatusRequest>) -> bool) {
         wait("statuses", &self.0.statuses, wanted).await;
     }
 
     pub(crate) async fn wait_reports(&self, wanted: impl FnMut(&Vec<ReportNodeRequest>) -> bool) {
         wait("reports", &self.0.reports, wanted).await;
+    }
+
+    pub(crate) fn replacements(&self) -> Vec<String> {
+        self.0.replacements.borrow().clone()
+    }
+
+    pub(crate) async fn wait_replacements(&self, wanted: impl FnMut(&Vec<String>) -> bool) {
+        wait("replacements", &self.0.replacements, wanted).await;
     }
 
     pub(crate) async fn wait_heartbeats(&self, count: u32) {

@@ -1,6 +1,7 @@
 //! The consensus member of a node comes and goes with its role, with the real etcd.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,8 +24,8 @@ use crate::leader::Leader;
 use crate::node::{Node, PATIENCE, etcd, free_address};
 
 /// The first member of a cluster, with a leader on the same address whose answers the test decides.
-struct Founder {
-    leader: Leader,
+pub(crate) struct Founder {
+    pub(crate) leader: Leader,
     pki: PeerPki,
     consensus: Consensus,
     address: watch::Sender<Option<IpAddr>>,
@@ -33,7 +34,7 @@ struct Founder {
 }
 
 impl Founder {
-    async fn start(cluster: &TestCluster) -> Self {
+    pub(crate) async fn start(cluster: &TestCluster) -> Self {
         let leader = Leader::start(cluster.node(), free_address());
         let directory = tempfile::tempdir().unwrap();
         let disk: Arc<dyn Disk> = Arc::new(HostDisk::open(directory.path()).unwrap());
@@ -71,7 +72,7 @@ impl Founder {
     }
 
     /// The role, with what was issued for this node.
-    fn role(&self, node: &Node) -> NodeRoles {
+    pub(crate) fn role(&self, node: &Node) -> NodeRoles {
         let authority = self.pki.authority().unwrap();
         NodeRoles {
             consensus_member: Some(ConsensusMemberRole {
@@ -85,7 +86,7 @@ impl Founder {
     }
 
     /// Adds a node as a learner, and lets the leader tell that.
-    async fn add(&self, node: &Node) {
+    pub(crate) async fn add(&self, node: &Node) {
         let key = node.identity.public_key();
         let peer = (PeerAddress::of(&key).ip(), SocketAddr::new(node.ip(), PEER_PORT));
         self.consensus.set_peers([peer].into());
@@ -114,14 +115,14 @@ impl Founder {
         keys.into_iter().find(|(key, _)| member.address == Some(PeerAddress::of(key).ip())).unwrap()
     }
 
-    async fn promote(&self, node: &Node) {
+    pub(crate) async fn promote(&self, node: &Node) {
         let promoted = self.consensus.membership().promote("test", &node.identity.public_key(), PATIENCE).await;
         if let Err(error) = promoted {
             panic!("not promoted: {error}\n{}", node.running().harness.describe());
         }
     }
 
-    async fn remove(&self, node: &Node) {
+    pub(crate) async fn remove(&self, node: &Node) {
         let members = self.consensus.membership().remove("test", &node.identity.public_key()).await.unwrap();
         self.tell(node, &members);
     }
@@ -135,7 +136,7 @@ impl Founder {
         self
     }
 
-    async fn finish(self) {
+    pub(crate) async fn finish(self) {
         self.harness.finish().await;
         self.leader.stop().await;
     }
@@ -143,7 +144,7 @@ impl Founder {
 
 impl Node {
     /// A node that knows where the founder is.
-    fn of(cluster: &TestCluster, founder: &Founder) -> Self {
+    pub(crate) fn of(cluster: &TestCluster, founder: &Founder) -> Self {
         let node = Self::new(cluster);
         store_first_directory(&node.disk, [(founder.leader.node.id, vec![founder.leader.ip])]).unwrap();
         node
@@ -180,14 +181,14 @@ impl Node {
         }
     }
 
-    async fn member(&self) -> Consensus {
+    pub(crate) async fn member(&self) -> Consensus {
         let member = self.running().control_plane.member();
         let waited = timeout(PATIENCE, known(member)).await;
         waited.unwrap_or_else(|_| panic!("no member was started\n{}", self.running().harness.describe()))
     }
 
     /// Waits until the member works, and writes through it.
-    async fn works(&self) {
+    pub(crate) async fn works(&self) {
         let member = self.member().await;
         if timeout(PATIENCE, member.ready()).await.is_err() {
             let status: Status = member.status().borrow().clone();
@@ -212,20 +213,21 @@ impl Node {
         }
     }
 
-    /// Waits until the etcd of this node has lost its own connection to the other one, and whoever is there instead is none.
-    async fn wait_lost(&self) {
-        let is_lost = || {
+    /// Waits until the etcd of this node has lost its own connection to the other one, and whoever is there instead is none; or until
+    /// it has got one again.
+    async fn wait_connection(&self, state: &str) {
+        let is_it = || {
             let log = self.running().harness.describe();
             let of_own = |line: &&str| line.contains("TCP streaming connection") && line.contains("stream-reader-type");
-            log.lines().rfind(of_own).is_some_and(|line| line.contains("lost"))
+            log.lines().rfind(of_own).is_some_and(|line| line.contains(state))
         };
-        let becomes_lost = async {
-            while !is_lost() {
+        let becomes_it = async {
+            while !is_it() {
                 sleep(Duration::from_millis(20)).await;
             }
         };
-        if timeout(PATIENCE, becomes_lost).await.is_err() {
-            panic!("the connection is not lost\n{}", self.running().harness.describe());
+        if timeout(PATIENCE, becomes_it).await.is_err() {
+            panic!("the connection is not {state}\n{}", self.running().harness.describe());
         }
     }
 
@@ -243,7 +245,7 @@ impl Node {
         }
     }
 
-    async fn no_member(&self) {
+    pub(crate) async fn no_member(&self) {
         let member = self.running().control_plane.member();
         let curator = self.running().control_plane.curator();
         let gone = async {
@@ -256,7 +258,12 @@ impl Node {
         self.wait_stored("absent").await;
     }
 
-    fn set_aside(&self) -> Vec<String> {
+    /// A file of the consensus member.
+    pub(crate) fn disk_path(&self, name: &str) -> PathBuf {
+        self.layout.data.etcd.data.full_path().join("member").join(name)
+    }
+
+    pub(crate) fn set_aside(&self) -> Vec<String> {
         let names = self.layout.data.etcd.directory.list().unwrap();
         names.into_iter().filter(|name| name.starts_with("removed-")).collect()
     }
@@ -435,9 +442,10 @@ async fn a_member_that_has_moved_is_found_by_its_key() {
     let founder = founder.move_to(new).await;
     let impostor = Leader::start(cluster.node(), old);
     // Whether there is a leader meanwhile depends on who leads, as the other still finds this one.
-    node.wait_lost().await;
+    node.wait_connection("lost").await;
     node.peers.send_replace(vec![(founder.leader.node.id, new)]);
     node.works_again().await;
+    node.wait_connection("established").await;
     node.stop().await;
     founder.finish().await;
     impostor.stop().await;

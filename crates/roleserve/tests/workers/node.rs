@@ -14,15 +14,19 @@ use polis_proto::common::NodeRoles;
 use polis_proto::common::NodeStatus;
 use polis_proto::curator_api::Node as WireNode;
 use polis_proto::version::spec::Version;
-use polis_roleserve::{Announce, BeforeVote, ControlPlane, ControlPlaneSettings, Identity, RoleServe, Settings};
+use polis_roleserve::{
+    Announce, BeforeVote, ControlPlane, ControlPlaneSettings, Identity, RoleServe, Settings, SplitState,
+};
 use polis_storage::{Disk, HostDisk, Layout};
 use polis_supervisor::testing::Harness;
 use polis_supervisor::{BoxError, Context};
+use polis_unlock_service::Members;
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::cluster::{TestCluster, TestNode};
+use crate::keeping::ListFile;
 
 /// Patience with what should take a fraction of a second, also on a machine that does other things.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -67,6 +71,9 @@ pub(crate) struct Node {
     pub(crate) address: watch::Sender<Option<IpAddr>>,
     pub(crate) peers: watch::Sender<Vec<(NodeId, IpAddr)>>,
     pub(crate) announce: Announce,
+    /// How it has split its key.
+    pub(crate) split: watch::Sender<Option<SplitState>>,
+    list_file: Arc<ListFile>,
     /// Whether the node is prepared for a vote when it is asked.
     pub(crate) prepared: watch::Sender<bool>,
     /// How often it was asked.
@@ -79,6 +86,7 @@ pub(crate) struct Node {
 pub(crate) struct Running {
     pub(crate) role_serve: RoleServe,
     pub(crate) control_plane: ControlPlane,
+    pub(crate) members: Members,
     pub(crate) harness: Harness,
 }
 
@@ -102,11 +110,14 @@ impl Node {
             join_key: JoinKey::generate(),
             share_public: ShareKey::generate().public(),
         });
+        let list_file = ListFile::new(layout.esp.polis.signed_members.clone());
         Self {
             node,
             identity,
             disk,
             layout,
+            split: watch::Sender::default(),
+            list_file,
             address: watch::Sender::new(Some(free_address())),
             peers: watch::Sender::default(),
             announce: Announce::Nowhere,
@@ -144,6 +155,7 @@ impl Node {
             disk: Arc::clone(&self.disk),
             address: self.address.subscribe(),
         });
+        let members = self.list_file.members(&self.identity.authority);
         let role_serve = RoleServe::new(Settings {
             identity: watch::Sender::new(Some(Arc::clone(&self.identity))).subscribe(),
             disk: Arc::clone(&self.disk),
@@ -153,6 +165,8 @@ impl Node {
             version: Version::default(),
             peers: self.peers.subscribe(),
             announce: self.announce,
+            members: watch::Sender::new(Some(members.clone())).subscribe(),
+            split: self.split.subscribe(),
         });
         let parts = (control_plane.clone(), role_serve.clone());
         let harness = Harness::start(move |context: Context| {
@@ -164,7 +178,7 @@ impl Node {
                 Err(context.cancelled().await.into())
             }
         });
-        self.running.insert(Running { role_serve, control_plane, harness })
+        self.running.insert(Running { role_serve, control_plane, members, harness })
     }
 
     pub(crate) fn running(&self) -> &Running {

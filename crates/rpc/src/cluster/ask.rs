@@ -1,6 +1,7 @@
 //! Asking one address who leads, again and again, for as long as somebody wants to know.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use polis_proto::curator_api::GetCurrentLeaderRequest;
@@ -12,7 +13,7 @@ use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
 use super::pace::Pace;
-use super::{Claim, EndpointFailure};
+use super::{Claim, EndpointFailure, Judge};
 use crate::{Connector, detail, is_transport_failure};
 
 /// What comes of asking. Who listens no more has dropped the future.
@@ -32,6 +33,8 @@ pub(super) enum Event {
 pub(super) struct Asking {
     pub(super) connector: Connector,
     pub(super) address: SocketAddr,
+    /// Has a say in whom to follow.
+    pub(super) judge: Option<Arc<dyn Judge>>,
     pub(super) events: mpsc::Sender<Event>,
     /// Beginning of the search.
     pub(super) since: Instant,
@@ -122,7 +125,15 @@ impl Asking {
             };
         loop {
             match stream.message().await {
-                Ok(Some(answer)) => self.tell(answered(answer, channel)).await,
+                Ok(Some(answer)) => {
+                    let event = answered(answer, channel);
+                    if let (Event::Leads { claim, .. }, Some(judge)) = (&event, &self.judge)
+                        && let Err(refusal) = judge.judge(claim.node_id, channel, self.since).await
+                    {
+                        return refusal;
+                    }
+                    self.tell(event).await;
+                }
                 Ok(None) => return Status::unavailable("it ended its answer"),
                 Err(status) => return status,
             }

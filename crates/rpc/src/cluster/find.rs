@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{AbortHandle, Abortable, BoxFuture};
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 use tonic::transport::Channel;
 
 use super::ask::{Asking, Event};
-use super::{Claim, Doubt, EndpointFailure, Leader, Search, connector};
+use super::{Claim, Doubt, EndpointFailure, Judge, Leader, Search, connector};
 use crate::ClientIdentity;
 
 /// Pause between the beginnings of questions to different addresses: most searches are over when the first answers.
@@ -34,6 +35,7 @@ pub(super) struct Finder {
     identity: ClientIdentity,
     authority: AuthorityCertificate,
     endpoints: watch::Receiver<Vec<SocketAddr>>,
+    judge: Option<Arc<dyn Judge>>,
     search: watch::Sender<Search>,
     doubts: mpsc::Receiver<Doubt>,
     /// Newest first.
@@ -46,10 +48,11 @@ impl Finder {
         identity: ClientIdentity,
         authority: AuthorityCertificate,
         endpoints: watch::Receiver<Vec<SocketAddr>>,
+        judge: Option<Arc<dyn Judge>>,
         search: watch::Sender<Search>,
         doubts: mpsc::Receiver<Doubt>,
     ) -> Self {
-        Self { identity, authority, endpoints, search, doubts, learned: VecDeque::new(), generation: 0 }
+        Self { identity, authority, endpoints, judge, search, doubts, learned: VecDeque::new(), generation: 0 }
     }
 
     pub(super) async fn run(&mut self) -> Infallible {
@@ -175,6 +178,7 @@ struct Lost {
 struct Crowd {
     identity: ClientIdentity,
     authority: AuthorityCertificate,
+    judge: Option<Arc<dyn Judge>>,
     since: Instant,
     events: mpsc::Receiver<Event>,
     sender: mpsc::Sender<Event>,
@@ -195,6 +199,7 @@ impl Crowd {
         Self {
             identity: finder.identity.clone(),
             authority: finder.authority.clone(),
+            judge: finder.judge.clone(),
             since: Instant::now(),
             events,
             sender,
@@ -275,6 +280,7 @@ impl Crowd {
         Asking {
             connector: connector(&self.identity, &self.authority, claim.map(|claim| claim.node_id)),
             address,
+            judge: self.judge.clone(),
             events: self.sender.clone(),
             since: self.since,
         }
@@ -309,7 +315,7 @@ mod tests {
         let authority = cluster.authority_certificate();
         let identity = node.identity.client_identity();
         let nothing = Search::Searching { since: Instant::now(), attempts: 0, failures: BTreeMap::new() };
-        let mut finder = Finder::new(identity, authority, endpoints, watch::Sender::new(nothing), doubts);
+        let mut finder = Finder::new(identity, authority, endpoints, None, watch::Sender::new(nothing), doubts);
         for is_asked in [false, true] {
             let mut crowd = Crowd::new(&finder);
             if is_asked {

@@ -3,6 +3,7 @@
 mod ask;
 mod call;
 mod find;
+mod judge;
 mod pace;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use tonic::Status;
 use tonic::transport::Channel;
 
 pub use call::{CallError, CallPolicy};
+pub use judge::Judge;
 
 use crate::{ClientIdentity, ConnectError, Connector, ExpectedServer, describe, detail, is_transport_failure};
 use find::Finder;
@@ -92,10 +94,30 @@ impl ClusterClient {
         authority: AuthorityCertificate,
         endpoints: watch::Receiver<Vec<SocketAddr>>,
     ) -> Self {
+        Self::with(identity, authority, endpoints, None)
+    }
+
+    /// The same, which follows only whom this judge lets it follow.
+    #[must_use]
+    pub fn judged(
+        identity: ClientIdentity,
+        authority: AuthorityCertificate,
+        endpoints: watch::Receiver<Vec<SocketAddr>>,
+        judge: Arc<dyn Judge>,
+    ) -> Self {
+        Self::with(identity, authority, endpoints, Some(judge))
+    }
+
+    fn with(
+        identity: ClientIdentity,
+        authority: AuthorityCertificate,
+        endpoints: watch::Receiver<Vec<SocketAddr>>,
+        judge: Option<Arc<dyn Judge>>,
+    ) -> Self {
         let (doubts, doubtful) = mpsc::channel(MAX_DOUBTS);
         let search = watch::Sender::new(Search::begun());
-        let finder = Mutex::new(Finder::new(identity, authority, endpoints, search.clone(), doubtful));
-        Self(Arc::new(Shared { search, doubts, finder }))
+        let finder = Finder::new(identity, authority, endpoints, judge, search.clone(), doubtful);
+        Self(Arc::new(Shared { search, doubts, finder: Mutex::new(finder) }))
     }
 
     /// Searches and follows, for as long as it is awaited. To be run as a task of whoever owns the client; a second one at the same

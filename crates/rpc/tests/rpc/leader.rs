@@ -5,17 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt as _};
+use polis_identity::{AuthorityCertificate, NodeId};
 use polis_proto::curator_api::curator_local_server::{CuratorLocal, CuratorLocalServer};
 use polis_proto::curator_api::{
     GetCaCertificateRequest, GetCaCertificateResponse, GetCurrentLeaderRequest, GetCurrentLeaderResponse,
 };
 use polis_proto::rpc_detail::LeaderHint;
 use polis_rpc::testing::{TestCluster, TestNode, TestServer, test_listener};
-use polis_rpc::{CallError, CallPolicy, ClusterClient, Leader, Limits, Search, detail, listen};
+use polis_rpc::{CallError, CallPolicy, ClientIdentity, ClusterClient, Judge, Leader, Limits, Search, detail, listen};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::service::Routes;
+use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
 use crate::fake::{Fake, PATIENCE, READ, call, one};
@@ -156,9 +160,17 @@ impl Curators {
     }
 
     fn client(&self, endpoints: Vec<SocketAddr>) -> Client {
+        self.client_with(endpoints, ClusterClient::new)
+    }
+
+    fn client_with(
+        &self,
+        endpoints: Vec<SocketAddr>,
+        make: impl FnOnce(ClientIdentity, AuthorityCertificate, watch::Receiver<Vec<SocketAddr>>) -> ClusterClient,
+    ) -> Client {
         let endpoints = watch::Sender::new(endpoints);
         let identity = self.cluster.user("owner").identity;
-        let client = ClusterClient::new(identity, self.cluster.authority_certificate(), endpoints.subscribe());
+        let client = make(identity, self.cluster.authority_certificate(), endpoints.subscribe());
         let running = tokio::spawn({
             let client = client.clone();
             async move { match client.run().await {} }
@@ -418,6 +430,49 @@ async fn errors_of_calls_say_what_happened() {
     client.finds(&curators.nodes[0]).await;
     let hangs = client.client.call(hanging, |_| std::future::pending::<Result<(), Status>>()).await.unwrap_err();
     assert!(matches!(hangs, CallError::OutOfTime { attempts: 3.., .. }), "{hangs:?}");
+    drop(client);
+    curators.finish().await;
+}
+
+/// Lets one node be followed.
+#[derive(Debug)]
+struct Only(watch::Receiver<NodeId>);
+
+impl Judge for Only {
+    fn judge<'a>(
+        &'a self,
+        leader: NodeId,
+        _: &'a Channel,
+        _: tokio::time::Instant,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        let fits = *self.0.borrow() == leader;
+        std::future::ready(if fits { Ok(()) } else { Err(Status::failed_precondition("it leads others")) }).boxed()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_is_judged_unfit_is_not_followed() {
+    let curators = Curators::start(2, Says::Unsettled);
+    for (index, says) in curators.says.iter().enumerate() {
+        says.send_replace(Says::Leads(index));
+    }
+    let only = watch::Sender::new(curators.nodes[1].id);
+    let judge = Arc::new(Only(only.subscribe()));
+    let client = curators.client_with(curators.addresses.clone(), |identity, authority, endpoints| {
+        ClusterClient::judged(identity, authority, endpoints, judge)
+    });
+    client.finds(&curators.nodes[1]).await;
+    // It leads no more, and the other one is still unfit: nobody is followed, and it is said why.
+    curators.says[1].send_replace(Says::Unsettled);
+    let mut search = client.client.search();
+    let address = curators.addresses[0];
+    let refused = search.wait_for(|search| {
+        search.failures().get(&address).is_some_and(|failure| failure.text.contains("it leads others"))
+    });
+    tokio::time::timeout(PATIENCE, refused).await.expect("the unfit leader is named with the reason").unwrap();
+    // It is asked again, and then it fits.
+    only.send_replace(curators.nodes[0].id);
+    client.finds(&curators.nodes[0]).await;
     drop(client);
     curators.finish().await;
 }

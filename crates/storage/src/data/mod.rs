@@ -71,12 +71,19 @@ pub trait DataPartition: Send + Sync {
     /// See [`DataError`].
     async fn add_key(&self, existing: &UnlockKeys, new: &UnlockKeys) -> Result<(), DataError>;
 
-    /// Makes `old` open it no more; `remaining` must open it.
+    /// How many keys open it, known or not.
     ///
     /// # Errors
     ///
     /// See [`DataError`].
-    async fn remove_key(&self, old: &UnlockKeys, remaining: &UnlockKeys) -> Result<(), DataError>;
+    async fn count_keys(&self) -> Result<usize, DataError>;
+
+    /// Makes nothing but `remaining` open it, which must open it; also not what nobody knows any more.
+    ///
+    /// # Errors
+    ///
+    /// See [`DataError`].
+    async fn remove_others(&self, remaining: &UnlockKeys) -> Result<(), DataError>;
 
     /// Returns, with the reason, when an open partition is lost, for example because the process behind it died: stop
     /// consensus first, then open it again. A backend that cannot be lost never returns.
@@ -177,8 +184,10 @@ pub enum KeyOperation {
     TestOpen,
     /// [`DataPartition::add_key`]
     AddKey,
-    /// [`DataPartition::remove_key`]
-    RemoveKey,
+    /// [`DataPartition::count_keys`]
+    CountKeys,
+    /// [`DataPartition::remove_others`]
+    RemoveOthers,
     /// Formatting or opening with keys.
     Unlock,
 }
@@ -188,7 +197,8 @@ impl fmt::Display for KeyOperation {
         formatter.write_str(match self {
             Self::TestOpen => "testing a key",
             Self::AddKey => "adding a key",
-            Self::RemoveKey => "removing a key",
+            Self::CountKeys => "counting keys",
+            Self::RemoveOthers => "removing keys",
             Self::Unlock => "unlocking with keys",
         })
     }

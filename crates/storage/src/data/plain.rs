@@ -99,8 +99,12 @@ impl DataPartition for PlainData {
         Self::not_supported(KeyOperation::AddKey)
     }
 
-    async fn remove_key(&self, _old: &UnlockKeys, _remaining: &UnlockKeys) -> Result<(), DataError> {
-        Self::not_supported(KeyOperation::RemoveKey)
+    async fn count_keys(&self) -> Result<usize, DataError> {
+        Self::not_supported(KeyOperation::CountKeys)
+    }
+
+    async fn remove_others(&self, _remaining: &UnlockKeys) -> Result<(), DataError> {
+        Self::not_supported(KeyOperation::RemoveOthers)
     }
 
     async fn lost(&self) -> String {

@@ -7,6 +7,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::sync::watch;
+
 use super::{Journal, SealError, SealKind, SealTrouble, Seals};
 use crate::disk::DiskError;
 use crate::envelope::{Envelope, Format};
@@ -28,13 +30,21 @@ pub struct JournalStore {
     seals: Seals,
     /// Kind of the next file, once something was read, written or chosen.
     kind: Arc<Mutex<Option<SealKind>>>,
+    /// How often something was written.
+    written: Arc<watch::Sender<u64>>,
 }
 
 impl JournalStore {
     /// The journal in `files`, closed by one of `seals`.
     #[must_use]
     pub fn new(files: Generations, seals: Seals) -> Self {
-        Self { files, seals, kind: Arc::default() }
+        Self { files, seals, kind: Arc::default(), written: Arc::default() }
+    }
+
+    /// Wakes after each write, whoever has made it: for who keeps something that follows from the journal.
+    #[must_use]
+    pub fn written(&self) -> watch::Receiver<u64> {
+        self.written.subscribe()
     }
 
     /// Full paths of the two files, for messages.
@@ -101,6 +111,7 @@ impl JournalStore {
         };
         self.files.store(kind.number(), &sealed, site)?;
         self.choose_seal(kind);
+        self.written.send_modify(|written| *written += 1);
         Ok(())
     }
 
@@ -116,8 +127,8 @@ impl JournalStore {
     }
 
     /// Makes both generations hold `newest`, which was just loaded, under the seal of its kind, if they do not yet: what a
-    /// process that died within [`JournalStore::store_both`] or [`JournalStore::change_seal`] has left to do. Returns
-    /// whether something was written.
+    /// process that died within [`JournalStore::store_both`] or [`JournalStore::change_seal`] has left to do. What was seen of
+    /// the members may differ, as nothing of that is to be forgotten. Returns whether something was written.
     ///
     /// # Errors
     ///
@@ -125,7 +136,7 @@ impl JournalStore {
     pub fn unify(&self, newest: &Journal, site: &'static str) -> Result<bool, JournalError> {
         let alike = self.files.older()?.is_some_and(|older| {
             Some(older.value.kind) == self.seal_kind().map(SealKind::number)
-                && self.open(&older.value, &older.path).is_ok_and(|(_, older)| older == *newest)
+                && self.open(&older.value, &older.path).is_ok_and(|(_, older)| is_alike(older, newest))
         });
         if !alike {
             self.store(newest, site)?;
@@ -166,6 +177,31 @@ impl JournalStore {
         self.store_both(&value, site)
     }
 
+    /// Writes into both generations a journal that has come back from elsewhere, where the one that is there does not open. It is
+    /// sealed to the present state of the machine, with a seal of the kind that it had, or of `kind` if that cannot be told. Whoever
+    /// calls this has made sure that it is the journal of this node.
+    ///
+    /// # Errors
+    ///
+    /// See [`JournalError`]; until the first of the two is written, everything is as it was.
+    pub fn restore(&self, journal: &Journal, kind: SealKind, site: &'static str) -> Result<(), JournalError> {
+        let [path, _] = self.files.full_paths();
+        let (kind, is_unusable) = match self.files.peek() {
+            Ok(Some(Loaded { value, path, .. })) => (kind_of(&value, &path)?, false),
+            Ok(None) => (kind, false),
+            Err(GenerationsError::BothUnusable { .. }) => (kind, true),
+            Err(error) => return Err(error.into()),
+        };
+        let seal = self.seals.get(kind).map_err(|source| JournalError::Seal { path: path.clone(), source })?;
+        seal.renew().map_err(|source| JournalError::Seal { path: path.clone(), source })?;
+        self.choose_seal(kind);
+        if is_unusable {
+            let sealed = seal.seal(&journal.to_payload()).map_err(|source| JournalError::Seal { path, source })?;
+            self.files.store_over_unusable(kind.number(), &sealed, site)?;
+        }
+        self.store_both(journal, site)
+    }
+
     /// Whether the newest journal would open at the next start of the machine.
     ///
     /// # Errors
@@ -192,6 +228,13 @@ impl JournalStore {
             Err(source) => Err(JournalError::Invalid { path: path.to_owned(), source }),
         }
     }
+}
+
+/// Whether the journals say the same, apart from what was seen of the members.
+fn is_alike(mut older: Journal, newest: &Journal) -> bool {
+    older.highest_epoch = newest.highest_epoch;
+    older.epoch_floors.clone_from(&newest.epoch_floors);
+    older == *newest
 }
 
 fn kind_of(envelope: &Envelope, path: &Path) -> Result<SealKind, JournalError> {

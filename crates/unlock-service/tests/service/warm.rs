@@ -2,7 +2,7 @@
 
 use polis_secret::Secret32;
 use polis_unlock::{ClusterUnlockKey, ClusterWord, Epoch, NoDrill, PeerAnswer, Proof, Reason, SignedMemberList};
-use polis_unlock_service::{DrillError, Drilled, Exercise, Owner, drill, drills};
+use polis_unlock_service::{DrillError, DrillOutcome, Drilled, Exercise, Owner, drill, drills};
 use tokio::sync::watch;
 
 use crate::world::{OPEN_WITHIN, PATIENCE, Running, World, all_open, finish};
@@ -98,32 +98,33 @@ async fn drills_take_the_way_of_shares() {
 async fn each_split_is_drilled_and_one_that_nobody_answers_says_who_is_missing() {
     let (mut world, nodes) = two_of_three().await;
     let [first, second] = <[_; 2]>::try_from(nodes).map_err(|_| ()).unwrap();
-    let exercise = |world: &World, list: &SignedMemberList| {
+    let exercise = |number, world: &World, list: &SignedMemberList| {
         let (id, authority) = (first.node.id, world.authority.certificate().clone());
         let owner = Owner { id, authority, file: Some(world.file(&first.node, list)) };
-        Some(Exercise { owner, key: first.node.key.clone() })
+        Some(Exercise { number, owner, key: first.node.key.clone() })
     };
     let exercises = watch::Sender::new(None);
-    let drilled = watch::Sender::new(Drilled::NotYet);
+    let drilled = watch::Sender::new(Drilled::default());
     let mut outcome = drilled.subscribe();
     let runs = {
         let (surroundings, exercises) = (first.surroundings.clone(), exercises.subscribe());
         tokio::spawn(async move { drills(&surroundings, exercises, drilled).await })
     };
-    let mut wait = async |expected: Drilled| {
+    let mut wait = async |exercise, outcome_of_it: DrillOutcome| {
+        let expected = Drilled { exercise, outcome: outcome_of_it };
         let found = tokio::time::timeout(PATIENCE, outcome.wait_for(|drilled| *drilled == expected)).await;
         assert!(found.is_ok(), "{expected:?} never came: {}", first.status.borrow().describe());
     };
-    wait(Drilled::NotYet).await;
-    exercises.send_replace(exercise(&world, &world.list));
-    wait(Drilled::Verified(Epoch::FIRST)).await;
+    wait(0, DrillOutcome::NotYet).await;
+    exercises.send_replace(exercise(1, &world, &world.list));
+    wait(1, DrillOutcome::Verified(Epoch::FIRST)).await;
     let without = Owner { id: first.node.id, authority: world.authority.certificate().clone(), file: None };
-    exercises.send_replace(Some(Exercise { owner: without, key: first.node.key.clone() }));
-    wait(Drilled::Nothing(NoDrill::NoFile)).await;
+    exercises.send_replace(Some(Exercise { number: 2, owner: without, key: first.node.key.clone() }));
+    wait(2, DrillOutcome::Nothing(NoDrill::NoFile)).await;
 
     second.finish().await;
-    exercises.send_replace(exercise(&world, &world.list));
-    wait(Drilled::UnderWay).await;
+    exercises.send_replace(exercise(3, &world, &world.list));
+    wait(3, DrillOutcome::UnderWay).await;
     let status = first.wait_status("both are missing", |status| status.failures.len() == 2).await;
     assert!(status.describe().starts_with("unlocked by 0 of 1 peers; no answer from "), "{}", status.describe());
 
@@ -132,8 +133,8 @@ async fn each_split_is_drilled_and_one_that_nobody_answers_says_who_is_missing()
     let later = world.later_list();
     let others = [world.start_with(1, &later, |_| {}), world.start_with(3, &later, |_| {})];
     first.members.take_over(later.clone()).await.unwrap();
-    exercises.send_replace(exercise(&world, &later));
-    wait(Drilled::Verified(Epoch::FIRST.next())).await;
+    exercises.send_replace(exercise(4, &world, &later));
+    wait(4, DrillOutcome::Verified(Epoch::FIRST.next())).await;
     runs.abort();
     finish(others).await;
     first.finish().await;

@@ -32,6 +32,7 @@ pub(super) fn judge(observations: &Observations, options: &str) -> Vec<Finding> 
     judge.leaving(&mut findings);
     judge.other_processes(&mut findings);
     judge.versions(&mut findings);
+    judge.snapshots(&mut findings);
     judge.conditions(&mut findings);
     findings
 }
@@ -300,6 +301,7 @@ mod tests {
             answer: Ok(EndpointAnswer { node_id: Some(id(digit)), leader: Ok(id('a')) }),
         };
         Observations {
+            at: jiff::Timestamp::from_second(10_000).unwrap(),
             endpoints: digits.map(answer).into(),
             cluster: ClusterObservation {
                 nodes: Ok(digits.map(node).into()),
@@ -315,6 +317,20 @@ mod tests {
                 .map(|digit| NodeObservation { node_id: id(digit), status: Ok(node_status(&id(digit))) })
                 .into(),
         }
+    }
+
+    #[test]
+    fn the_age_of_the_newest_snapshot_is_told() {
+        let mut observations = well();
+        assert!(judge(&observations, "").iter().all(|finding| finding.check != "snapshots"));
+        for (node, seconds) in observations.nodes.iter_mut().zip([2_800, 6_400]) {
+            let Ok(status) = &mut node.status else { unreachable!("all is well") };
+            let newest = jiff::Timestamp::from_second(seconds).unwrap();
+            status.snapshots = Some(polis_control::SnapshotsStatus { newest, revision: 7, kept: 1, tried: true });
+        }
+        let findings = judge(&observations, "");
+        let finding = findings.iter().find(|finding| finding.check == "snapshots").unwrap();
+        assert!(finding.what.contains("2 member") && finding.what.contains("60m"), "{finding:?}");
     }
 
     /// Level, check and node of all that is not in order.

@@ -164,6 +164,16 @@ impl Judge<'_> {
         }
     }
 
+    /// How old the newest copy of the state is. That one is too old, or cannot be taken, is a condition of its node.
+    pub(super) fn snapshots(&self, findings: &mut Vec<Finding>) {
+        let statuses = self.observations.nodes.iter().filter_map(|node| node.status.as_ref().ok());
+        let newest: Vec<_> = statuses.filter_map(|status| status.snapshots.as_ref()).map(|kept| kept.newest).collect();
+        let Some(last) = newest.iter().max() else { return };
+        let old = age(self.observations.at.as_second().saturating_sub(last.as_second()) as f64);
+        let text = format!("the newest of {} is {old} old", count(newest.len(), "member's snapshot"));
+        findings.push(Finding::new(Level::Ok, "snapshots", text));
+    }
+
     pub(super) fn conditions(&self, findings: &mut Vec<Finding>) {
         let (mut silent, mut fine) = (0, 0);
         for observation in &self.observations.nodes {

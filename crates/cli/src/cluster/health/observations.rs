@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use jiff::Timestamp;
 use polis_control::Status;
 
 use crate::cluster::StatusDocument;
@@ -10,6 +11,8 @@ use crate::fleet::NodeDocument;
 /// Everything that was seen, at about the same time.
 #[derive(Clone, Debug)]
 pub(super) struct Observations {
+    /// When, by the clock of this machine.
+    pub(super) at: Timestamp,
     pub(super) endpoints: Vec<EndpointObservation>,
     pub(super) cluster: ClusterObservation,
     pub(super) nodes: Vec<NodeObservation>,

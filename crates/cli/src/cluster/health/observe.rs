@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures::future::{join, join_all};
 use futures::{StreamExt as _, stream};
+use jiff::Timestamp;
 use polis_control::Status;
 use polis_identity::NodeId;
 use polis_proto::curator_api::GetCurrentLeaderRequest;
@@ -30,7 +31,7 @@ const NODES_AT_ONCE: usize = 64;
 pub(super) async fn observe(operator: &Operator) -> Observations {
     let (endpoints, cluster) = join(endpoints(operator), cluster(operator)).await;
     let nodes = nodes(operator, &endpoints, &cluster).await;
-    Observations { endpoints, cluster, nodes }
+    Observations { at: Timestamp::now(), endpoints, cluster, nodes }
 }
 
 async fn endpoints(operator: &Operator) -> Vec<EndpointObservation> {

@@ -23,7 +23,7 @@ use polis_unlock::Epoch;
 
 use self::splitting::splitting;
 use super::margin::{MAX_MEMBERS, Operation};
-use super::splits::{Keeping, Unfinished};
+use super::splits::{Keeping, RemovalProgress, Unfinished};
 
 /// How long the leader has patience with a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,6 +199,13 @@ pub(crate) enum Step {
     Relist,
     /// One transaction: the removal of this node is finished.
     Finish(NodeId),
+    /// One transaction: nothing more is expected of the removal of this node.
+    Abandon {
+        /// The node.
+        node: NodeId,
+        /// Nodes that were deleted before they had heard of it.
+        deaf: BTreeSet<NodeId>,
+    },
 }
 
 /// What is waited for.
@@ -377,11 +384,14 @@ fn repair(world: &World) -> Option<Step> {
     (world.listed != voters || world.is_list_stale).then_some(Step::Relist)
 }
 
-/// The first removal of which enough members have heard.
+/// The first removal of which enough nodes have heard, or never will.
 fn finish(world: &World) -> Option<Step> {
-    let voters = world.voters();
-    let over = world.unfinished.iter().find(|removal| removal.is_over(&voters, &world.holds))?;
-    Some(Step::Finish(over.node))
+    let is_node = |node: &NodeId| world.nodes.contains_key(node);
+    world.unfinished.iter().find_map(|removal| match removal.progress(&world.holds, is_node) {
+        RemovalProgress::Over => Some(Step::Finish(removal.node)),
+        RemovalProgress::Endless { deaf } => Some(Step::Abandon { node: removal.node, deaf }),
+        RemovalProgress::Waits { .. } => None,
+    })
 }
 
 /// The first of the queue who can join.

@@ -207,6 +207,7 @@ impl Cluster {
         if self.has_quorum() && self.leader != Some(node) && !is_last {
             self.event(format!("{node} is deleted"));
             self.records.remove(&node);
+            self.keys.holds.remove(&node);
             self.wanted.remove(&node);
             self.is_disturbed |= self.voters().contains(&node);
         }
@@ -350,15 +351,15 @@ impl Cluster {
             }
             Step::Relist => self.list(),
             Step::Finish(node) => {
-                let lacking = self.keys.lacking(*node, &self.voters());
-                self.finished[0] += usize::from(lacking > 0);
+                self.finished[0] += usize::from(self.keys.lacking(*node) > 0);
                 self.finished[1] += 1;
-                assert!(
-                    !self.keys.could_be_helped(*node, &self.voters()),
-                    "{node}: {:#?} {:#?}",
-                    self.keys,
-                    self.events
-                );
+                let is_node = |node: &NodeId| self.records.contains_key(node);
+                let is_helped = self.keys.could_be_helped(*node, is_node);
+                assert!(!is_helped, "{node}: {:#?} {:#?}", self.keys, self.events);
+                self.keys.unfinished.retain(|known| known.node != *node);
+            }
+            Step::Abandon { node, deaf } => {
+                assert!(deaf.iter().all(|node| !self.records.contains_key(node)), "{:#?}", self.events);
                 self.keys.unfinished.retain(|known| known.node != *node);
             }
         }
@@ -376,13 +377,18 @@ impl Cluster {
                 list.entry(node).and_modify(|standing| *standing = Standing::Leaves);
             }
         }
-        self.keys.publish(list);
+        self.publish(list);
         self.attempt = Attempt::default();
     }
 
     /// A signed list of the members as they are: those that are nodes.
     fn list(&mut self) {
-        self.keys.publish(self.settled_list());
+        self.publish(self.settled_list());
+    }
+
+    fn publish(&mut self, list: BTreeMap<NodeId, Standing>) {
+        let all: Vec<NodeId> = self.records.keys().copied().collect();
+        self.keys.publish(list, &self.alive, &all);
     }
 
     fn settled_list(&self) -> BTreeMap<NodeId, Standing> {

@@ -50,18 +50,23 @@ impl Keys {
         shares_needed_during(self.voters(Standing::Joins), self.voters(Standing::Leaves), false)
     }
 
-    /// The next list: who is gone is noted, and who is back is not.
-    pub(crate) fn publish(&mut self, list: BTreeMap<NodeId, Standing>) {
+    /// The next list: who is gone is noted, and who is back is not. Of all these nodes, `open` are known to be open.
+    pub(crate) fn publish(&mut self, list: BTreeMap<NodeId, Standing>, open: &BTreeSet<NodeId>, all: &[NodeId]) {
         let (during, before) = (self.during(), Epoch { epoch: self.epoch.epoch.saturating_sub(1), ..self.epoch });
         let gone: Vec<NodeId> = self.list.keys().filter(|node| !list.contains_key(node)).copied().collect();
         self.epoch = self.epoch.next();
         for node in gone {
-            if let Some(Keeping::Splits(told)) = self.told.get_mut(&node)
-                && let Some(split) = told.take()
-            {
-                let shares_needed = least_shares(&split, before, during);
+            if let Some(Keeping::Splits(told)) = self.told.get_mut(&node) {
+                let told = told.take();
+                let is_known = told.as_ref().is_some_and(|split| split.list >= before);
+                let mut helpers: BTreeSet<NodeId> = self.list.keys().chain(list.keys()).copied().collect();
+                helpers.extend(told.iter().flat_map(|split| &split.holders));
+                helpers.extend(all.iter().filter(|_| !is_known));
+                helpers.remove(&node);
+                let is_open = open.contains(&node);
+                let shares_needed = told.map_or(1, |split| least_shares(&split, before, during, is_open));
                 self.unfinished.retain(|known| known.node != node);
-                self.unfinished.push(Unfinished { node, epoch: self.epoch, shares_needed });
+                self.unfinished.push(Unfinished { node, epoch: self.epoch, shares_needed, helpers });
             }
         }
         self.unfinished.retain(|known| !list.contains_key(&known.node));
@@ -117,22 +122,23 @@ impl Keys {
         self.files.get(&owner).is_some_and(|file| file.holders.intersection(others).count() >= file.shares_needed)
     }
 
-    /// How many of these voters have not heard of the removal of a node.
-    pub(crate) fn lacking(&self, removed: NodeId, voters: &BTreeSet<NodeId>) -> usize {
+    /// How many have not heard of the removal of a node.
+    pub(crate) fn lacking(&self, removed: NodeId) -> usize {
         let known = self.unfinished.iter().find(|known| known.node == removed);
-        known.map_or(0, |known| known.lacking(voters, &self.holds).len())
+        known.map_or(0, |known| known.lacking(&self.holds).len())
     }
 
-    /// Whether those of these voters that have not heard of the removal of a node hold enough shares of its key.
-    pub(crate) fn could_be_helped(&self, removed: NodeId, voters: &BTreeSet<NodeId>) -> bool {
-        let Some(epoch) = self.unfinished.iter().find(|known| known.node == removed).map(|known| known.epoch) else {
+    /// Whether those that have not heard of the removal of a node hold enough shares of its key, be they members or not. Of holders that
+    /// were deleted before it nobody knows, unless it has told of them.
+    pub(crate) fn could_be_helped(&self, removed: NodeId, is_node: impl Fn(&NodeId) -> bool) -> bool {
+        let Some(Unfinished { epoch, helpers, .. }) = self.unfinished.iter().find(|known| known.node == removed) else {
             return false;
         };
         // One that keeps a copy needs nobody, heard or not.
         let Some(file) = self.files.get(&removed).filter(|file| file.shares_needed > 0) else { return false };
-        let lacks = |voter: &&NodeId| self.holds.get(*voter).is_none_or(|holds| *holds < epoch);
-        let lacking = voters.iter().filter(lacks).filter(|voter| file.holders.contains(voter)).count();
-        lacking >= file.shares_needed
+        let lacks = |holder: &&NodeId| self.holds.get(*holder).is_none_or(|holds| holds < epoch);
+        let is_known = |holder: &&NodeId| helpers.contains(*holder) || is_node(holder);
+        file.holders.iter().filter(lacks).filter(is_known).count() >= file.shares_needed
     }
 
     /// Whether a quorum of these opens once all of them are up.

@@ -117,15 +117,29 @@ fn a_removal_is_over_once_too_few_could_still_help() {
         (4, 1, false),
         (4, 2, true),
     ] {
-        let unfinished = Unfinished { node: node(9), epoch: second, shares_needed };
-        assert_eq!(
-            unfinished.is_over(&set(0..5), &holds(heard)),
-            expected,
-            "{shares_needed} shares, {heard} have heard"
-        );
+        let progress = removal(shares_needed, 5).progress(&holds(heard), |_| true);
+        let waited_for = set(heard..5);
+        let expected = if expected { RemovalProgress::Over } else { RemovalProgress::Waits { waited_for } };
+        assert_eq!(progress, expected, "{shares_needed} shares, {heard} have heard");
     }
-    let unknown = Unfinished { node: node(9), epoch: second, shares_needed: 2 };
-    assert!(!unknown.is_over(&set(0..2), &BTreeMap::new()), "who has reported nothing has not heard");
+    let waits = RemovalProgress::Waits { waited_for: set(0..2) };
+    assert_eq!(removal(2, 2).progress(&BTreeMap::new(), |_| true), waits, "who has reported nothing has not heard");
+    // One that is no node any more never hears, and counts all the same.
+    for (shares_needed, heard, gone, expected) in [
+        (2, 3, 4, RemovalProgress::Waits { waited_for: set([3]) }),
+        (2, 4, 4, RemovalProgress::Over),
+        (1, 4, 4, RemovalProgress::Endless { deaf: set([4]) }),
+        (1, 3, 4, RemovalProgress::Endless { deaf: set([4]) }),
+        (1, 4, 1, RemovalProgress::Waits { waited_for: set([4]) }),
+    ] {
+        let progress = removal(shares_needed, 5).progress(&holds(heard), |helper| *helper != node(gone));
+        assert_eq!(progress, expected, "{shares_needed} shares, {heard} have heard, {gone} is gone");
+    }
+}
+
+/// Removed in the second epoch; so many others hold shares.
+fn removal(shares_needed: usize, helpers: usize) -> Unfinished {
+    Unfinished { node: node(9), epoch: Epoch { incarnation: 1, epoch: 2 }, shares_needed, helpers: set(0..helpers) }
 }
 
 #[test]
@@ -135,6 +149,7 @@ fn of_a_node_that_was_away_one_share_is_assumed_to_be_enough() {
         [(2, second, 2, 2), (2, second, 1, 1), (3, first, 3, 1), (3, second, 3, 3), (0, first, 2, 0)]
     {
         let split = Split { list, ..split(shares, 1..5) };
-        assert_eq!(least_shares(&split, second, during), expected, "{shares}, {list}, {during}");
+        assert_eq!(least_shares(&split, second, during, true), expected, "{shares}, {list}, {during}");
+        assert_eq!(least_shares(&split, second, during, false), expected.min(1), "it may have shares in its memory");
     }
 }

@@ -24,8 +24,6 @@ use tonic::{Request, Response, Status};
 use super::core::{Core, calling_node, parse_key};
 use super::{owner, recovery};
 
-pub use unlock_key::unlock_key_hash;
-
 /// Enrolment.
 pub(super) struct EnrolmentService(pub(super) Arc<Core>);
 

@@ -12,6 +12,7 @@ use tonic::Status;
 
 use super::roles::{names, remove_member};
 use super::target::target;
+use crate::membership::forget_erased;
 use crate::services::core::Core;
 use crate::services::failure::{Failure, repeat};
 use crate::{LeaderState, NodeRecord, Tombstone, layout};
@@ -88,6 +89,11 @@ async fn try_delete(leader: &LeaderState, id: &NodeId, bypass: Bypass, reason: &
     let transaction = match &intent {
         Some(intent) => transaction.if_modified_at(layout::membership_intent(), intent.revision),
         None => transaction.if_absent(layout::membership_intent()),
+    };
+    let transaction = match found.value.state {
+        NodeState::Decommissioned => forget_erased(leader, id, transaction).await?,
+        // What has never had a share, and what may still have one.
+        NodeState::New | NodeState::Standby | NodeState::Up | NodeState::Invalid => transaction,
     };
     // A certificate is issued together with a change of the record.
     let transaction = match leader.node_certificate(id).await? {

@@ -114,6 +114,9 @@ async fn wait_for_member(core: &Core, id: &NodeId) -> Result<(), Status> {
 /// Writes the roles that are nothing but a mark in the record.
 async fn write(core: &Core, leader: &LeaderState, id: &NodeId, wish: Wish) -> Result<(), Status> {
     let _one_at_a_time = core.lifecycle().await?;
+    if wish.kubernetes_controller == Some(false) {
+        core.members.forget_controller(leader, id).await?;
+    }
     let written = leader.update_node("curator/node/roles", id, |record| {
         let record = record.ok_or_else(|| Status::not_found(format!("{id} was deleted meanwhile")))?;
         let roles = marked(&record.roles, wish);

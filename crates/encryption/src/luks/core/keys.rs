@@ -2,6 +2,7 @@
 
 use polis_fault::point;
 use polis_storage::data::{DataError, KeyOperation, UnlockKeys};
+use polis_storage::journal::StorageSecurity;
 use zeroize::Zeroizing;
 
 use super::{Core, backend};
@@ -41,20 +42,26 @@ impl Core {
         Err(DataError::Damaged { path: self.device.clone(), backend: backend(self.security), problem })
     }
 
-    pub(in crate::luks) fn remove_key(&self, old: &UnlockKeys, remaining: &UnlockKeys) -> Result<(), DataError> {
-        let operation = KeyOperation::RemoveKey;
-        let (old, remaining) = (self.slot_key(operation, old)?, self.slot_key(operation, remaining)?);
+    pub(in crate::luks) fn count_keys(&self) -> Result<usize, DataError> {
+        if self.security == StorageSecurity::Insecure {
+            return Err(self.not_supported(KeyOperation::CountKeys));
+        }
+        let _state = self.lock();
+        self.check_ours()?;
+        Ok(self.metadata(&self.open_device()?)?.slots.len())
+    }
+
+    pub(in crate::luks) fn remove_others(&self, remaining: &UnlockKeys) -> Result<(), DataError> {
+        let remaining = self.slot_key(KeyOperation::RemoveOthers, remaining)?;
         let _state = self.lock();
         self.check_ours()?;
         let kept = self.slot_of(&remaining)?.ok_or_else(|| self.wrong_keys())?;
-        while let Some(slot) = self.slot_of(&old)? {
-            if slot == kept {
-                // They are the same key.
-                return Ok(());
+        for slot in self.metadata(&self.open_device()?)?.slots {
+            if slot != kept {
+                point("data/luks/key/remove", "begin");
+                self.run("removing a key", &commands::remove_slot(&self.device, slot), &remaining)?;
+                point("data/luks/key/remove", "done");
             }
-            point("data/luks/key/remove", "begin");
-            self.run("removing a key", &commands::remove_slot(&self.device, slot), &remaining)?;
-            point("data/luks/key/remove", "done");
         }
         Ok(())
     }

@@ -336,7 +336,7 @@ impl Core {
         DataError::WrongKeys { path: self.device.clone(), backend: backend(self.security) }
     }
 
-    fn not_supported(&self, operation: KeyOperation) -> DataError {
+    pub(super) fn not_supported(&self, operation: KeyOperation) -> DataError {
         DataError::NotSupported { operation, backend: backend(self.security) }
     }
 }

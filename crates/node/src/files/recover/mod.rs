@@ -80,9 +80,17 @@ impl HeldRecovery {
             let what = format!("the node at {} cannot be made a cluster of its own", path.display());
             RecoverError::Failed(error_of(&what, source, None))
         })?;
-        let source = Source::find(&disk, request.snapshot.as_deref()).map_err(|source| {
+        let (snapshot, key) = (request.snapshot.as_deref(), request.recovery_key.as_ref());
+        let source = Source::find(&disk, snapshot, key, &survivor.cluster_id).map_err(|source| {
             let what = format!("there is nothing that a cluster could be made of at {}", path.display());
-            let hint = "run it on another node that was a member, or give a snapshot with --snapshot FILE";
+            let hint = match (snapshot, key) {
+                (Some(_), None) => {
+                    "one that is encrypted needs its recovery key (--recovery FILE|-); else give another, or none: then what the \
+                     node's own member has is used"
+                }
+                (Some(_), Some(_)) => "give another, or none: then what the node's own member has is used",
+                (None, _) => "run it on another node that was a member, or give a snapshot with --snapshot FILE",
+            };
             RecoverError::Failed(error_of(&what, source, Some(hint)))
         })?;
         let asked = survivor.ask_others(&disk).map_err(|source| {

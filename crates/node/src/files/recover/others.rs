@@ -9,9 +9,9 @@ use polis_proto::enrolment::enrolment_client::EnrolmentClient;
 use polis_rpc::{CURATOR_PORT, CallPolicy, ClientIdentity, ClusterClient, Search};
 use tokio::sync::watch;
 
-/// How long the others have to answer: several elections, and a connection to another continent. Who needs longer is no quorum that
-/// could be waited for.
-const PATIENCE: Duration = Duration::from_secs(4);
+/// How long the others have to answer: several elections of members that are slow just then, as this one may have led them until a
+/// moment ago. To hold a quorum for gone is worse than to wait for none.
+const PATIENCE: Duration = Duration::from_secs(8);
 
 /// How long one call may take.
 const ATTEMPT: Duration = Duration::from_secs(2);

@@ -1,20 +1,26 @@
 //! What a recovery is made of: the data of the node's own member, or a snapshot.
 
 use std::fs;
-use std::io;
+use std::io::{self, BufReader, Read, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use polis_consensus::{RECOVERY_DIRECTORIES, set_aside_directories};
-use polis_snapshots::check_file;
-use polis_storage::{Disk, DiskPath, Layout};
-use polis_supervisor::BoxError;
+use polis_recovery::RecoveryKey;
+use polis_recovery::snapshot::{ReadSnapshotError, SnapshotContent, SnapshotReader};
+use polis_snapshots::{Checker, check_file};
+use polis_storage::{Disk, DiskPath, FILE_MODE, Layout};
+use polis_supervisor::{BoxError, with_causes};
 
 use super::since;
 
 /// Directory in etcd's data directory in which it keeps everything.
 pub(super) const MEMBER: &str = "member";
+
+/// How much of a snapshot is read at a time.
+const PIECE: usize = 256 << 10;
 
 /// What is used.
 pub(super) enum Source {
@@ -31,6 +37,8 @@ pub(super) enum Source {
     Snapshot {
         /// Where.
         file: PathBuf,
+        /// In what form it is.
+        form: Form,
         /// When it was written.
         written: Option<SystemTime>,
         /// Its bytes.
@@ -38,15 +46,56 @@ pub(super) enum Source {
     },
 }
 
+/// The form of a snapshot.
+#[derive(Clone)]
+pub(super) enum Form {
+    /// That of etcd, as the members keep theirs.
+    Etcd,
+    /// That in which a snapshot leaves a node; with the key that opens it, unless it is plain.
+    OfPolis(Option<RecoveryKey>),
+}
+
+/// A snapshot that is of no use here.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum UnfitSnapshot {
+    /// It is damaged, or encrypted to another key, or of a newer version.
+    #[error(transparent)]
+    Unreadable(#[from] ReadSnapshotError),
+    /// It is of another cluster.
+    #[error("the snapshot is of the cluster {found}, and the node belongs to {expected}")]
+    OtherCluster {
+        /// Whose it is.
+        found: String,
+        /// Whose the node is.
+        expected: String,
+    },
+    /// What it was taken by may have written what this version does not understand.
+    #[error("the snapshot was taken by Polis {found}, which is newer than this {own}")]
+    NewerPolis {
+        /// What has taken it.
+        found: String,
+        /// What this is.
+        own: String,
+    },
+}
+
 impl Source {
     /// Finds it and looks whether it can be read; a snapshot is checked by its hash. Changes nothing. Blocks.
-    pub(super) fn find(disk: &Arc<dyn Disk>, snapshot: Option<&Path>) -> Result<Self, BoxError> {
+    pub(super) fn find(
+        disk: &Arc<dyn Disk>,
+        snapshot: Option<&Path>,
+        key: Option<&RecoveryKey>,
+        cluster: &str,
+    ) -> Result<Self, BoxError> {
         if let Some(file) = snapshot {
+            if let Some(found) = of_polis(file, key, cluster)? {
+                return Ok(found);
+            }
             let read = |error: io::Error| format!("the snapshot {} cannot be read: {error}", file.display());
             let bytes = check_file(file).map_err(read)?.map_err(|damaged| format!("{}: {damaged}", file.display()))?;
             let file = std::path::absolute(file)?;
             let written = fs::metadata(&file).and_then(|data| data.modified()).ok();
-            return Ok(Self::Snapshot { file, written, bytes });
+            return Ok(Self::Snapshot { file, form: Form::Etcd, written, bytes });
         }
         let etcd = Layout::new(Arc::clone(disk)).data.etcd;
         let mut candidates = vec![etcd.data.path().clone()];
@@ -89,6 +138,74 @@ impl Source {
     }
 }
 
+/// A snapshot file of Polis, after all of it was read once; `None` for a file that is none.
+fn of_polis(file: &Path, key: Option<&RecoveryKey>, cluster: &str) -> Result<Option<Source>, BoxError> {
+    let unfit = |error: UnfitSnapshot| -> BoxError {
+        format!("the snapshot {} cannot be used: {}", file.display(), with_causes(&error)).into()
+    };
+    let reader = match open(file)? {
+        Ok(reader) => reader,
+        Err(ReadSnapshotError::NotASnapshot) => return Ok(None),
+        Err(error) => return Err(unfit(error.into())),
+    };
+    let header = reader.header().clone();
+    let (found, expected) = (header.cluster.to_string(), cluster.to_owned());
+    if found != expected {
+        return Err(unfit(UnfitSnapshot::OtherCluster { found, expected }));
+    }
+    if is_newer(&header.polis_version) {
+        let own = polis_version::text().to_owned();
+        return Err(unfit(UnfitSnapshot::NewerPolis { found: header.polis_version, own }));
+    }
+    let mut content = reader.open(key).map_err(|error| unfit(error.into()))?;
+    copy_content(&mut content, &mut io::sink()).map_err(|error| format!("{}: {error}", file.display()))?;
+    let written = u64::try_from(header.taken_at_seconds).ok().filter(|seconds| *seconds > 0);
+    Ok(Some(Source::Snapshot {
+        file: std::path::absolute(file)?,
+        form: Form::OfPolis(key.cloned()),
+        written: written.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds)),
+        bytes: header.content_length,
+    }))
+}
+
+fn open(file: &Path) -> Result<Result<SnapshotReader<BufReader<fs::File>>, ReadSnapshotError>, BoxError> {
+    let opened = fs::File::open(file);
+    let opened = opened.map_err(|error| format!("the snapshot {} cannot be read: {error}", file.display()))?;
+    Ok(SnapshotReader::new(BufReader::new(opened)))
+}
+
+/// Whether a version of Polis is newer than this one by more than its patches. A version in another form tells nothing.
+fn is_newer(version: &str) -> bool {
+    let mut parts = version.split(['.', '-', '+']).map(str::parse::<u32>);
+    let (Some(Ok(major)), Some(Ok(minor))) = (parts.next(), parts.next()) else { return false };
+    let own = polis_version::version();
+    (major, minor) > (own.major, own.minor)
+}
+
+/// Reads the content to its end, and checks it as what etcd gave.
+fn copy_content<R: Read>(content: &mut SnapshotContent<R>, into: &mut impl Write) -> Result<(), BoxError> {
+    let mut checker = Checker::default();
+    let mut piece = vec![0; PIECE];
+    loop {
+        match content.read(&mut piece)? {
+            0 => break,
+            length => {
+                checker.update(&piece[..length]);
+                into.write_all(&piece[..length])?;
+            }
+        }
+    }
+    checker.finish()?;
+    Ok(())
+}
+
+/// Writes the content of a snapshot file of Polis to a new file, in etcd's form. Blocks.
+pub(super) fn extract(file: &Path, key: Option<&RecoveryKey>, to: &Path) -> Result<(), BoxError> {
+    let mut content = open(file)??.open(key)?;
+    let mut new = fs::OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(to)?;
+    copy_content(&mut content, &mut new)
+}
+
 /// Copies the data of a member, without what etcd has only prepared for later. Blocks.
 pub(super) fn copy_member(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
@@ -103,4 +220,106 @@ pub(super) fn copy_member(from: &Path, to: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use polis_recovery::snapshot::{SnapshotHeader, SnapshotWriter};
+    use polis_storage::HostDisk;
+    use sha2::{Digest as _, Sha256};
+
+    use super::*;
+
+    const CLUSTER: &str = "00112233445566778899aabbccddeeff";
+
+    /// Name, file, key, and what the problem is if there is one.
+    type Case<'a> = (&'static str, Vec<u8>, Option<&'a RecoveryKey>, Option<&'static str>);
+
+    /// What etcd gives: a database and its hash.
+    fn content() -> Vec<u8> {
+        let database: Vec<u8> = (0..300 * 1024_usize).map(|index| (index % 251) as u8).collect();
+        [&database[..], &Sha256::digest(&database)].concat()
+    }
+
+    fn file(cluster: &str, version: &str, key: Option<&RecoveryKey>) -> Vec<u8> {
+        let content = content();
+        let header = SnapshotHeader {
+            cluster: cluster.parse().unwrap(),
+            revision: 42,
+            members: vec![],
+            taken_at_seconds: 1_000,
+            polis_version: version.to_owned(),
+            etcd_version: "3.6.0".into(),
+            content_length: content.len() as u64,
+            content_sha256: Sha256::digest(&content).into(),
+        };
+        let mut writer = SnapshotWriter::new(Vec::new(), header, key.map(RecoveryKey::public).as_ref()).unwrap();
+        writer.write_all(&content).unwrap();
+        writer.finish().unwrap()
+    }
+
+    #[test]
+    fn a_snapshot_is_whole_and_of_this_cluster_and_opened_or_it_is_not_used() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(HostDisk::open(directory.path()).unwrap());
+        let [key, other] = [(); 2].map(|()| RecoveryKey::generate());
+        let own = polis_version::text();
+        let sealed = file(CLUSTER, own, Some(&key));
+        let mut changed = sealed.clone();
+        let middle = changed.len() / 2;
+        changed[middle] ^= 1;
+        let mut longer = sealed.clone();
+        longer.push(0);
+        let foreign = "ffeeddccbbaa99887766554433221100";
+        let cases: [Case<'_>; 12] = [
+            ("encrypted", sealed.clone(), Some(&key), None),
+            ("plain", file(CLUSTER, own, None), None, None),
+            ("plain, with a key that nothing needs", file(CLUSTER, own, None), Some(&key), None),
+            ("that of a member", content(), None, None),
+            ("without its key", sealed.clone(), None, Some("encrypted to the recovery key")),
+            ("with another key", sealed.clone(), Some(&other), Some("the words of the recovery key")),
+            ("cut short", sealed[..sealed.len() - 1].to_vec(), Some(&key), Some("cut short")),
+            ("cut in its header", sealed[..20].to_vec(), Some(&key), Some("cut short")),
+            ("changed", changed, Some(&key), Some("changed or damaged")),
+            ("longer", longer, Some(&key), Some("goes on after")),
+            ("of another cluster", file(foreign, own, Some(&key)), Some(&key), Some(foreign)),
+            ("of a newer version", file(CLUSTER, "99.0.0", Some(&key)), Some(&key), Some("99.0.0")),
+        ];
+        for (name, bytes, key, problem) in cases {
+            let path = directory.path().join("file");
+            fs::write(&path, bytes).unwrap();
+            match (Source::find(&disk, Some(&path), key, CLUSTER), problem) {
+                (Ok(found), None) => {
+                    let Source::Snapshot { form: Form::OfPolis(key), file, .. } = &found else { continue };
+                    let to = directory.path().join("extracted");
+                    extract(file, key.as_ref(), &to).unwrap();
+                    assert!(fs::read(&to).unwrap() == content(), "{name}");
+                    assert!(extract(file, key.as_ref(), &to).is_err(), "{name}: nothing is written over");
+                    fs::remove_file(&to).unwrap();
+                }
+                (Err(error), Some(problem)) => {
+                    let text = error.to_string();
+                    assert!(text.contains(problem) && text.contains("file"), "{name}: {text}");
+                }
+                (Ok(_), Some(_)) => panic!("{name}: it was taken"),
+                (Err(error), None) => panic!("{name}: {error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_is_newer_by_more_than_patches_is_newer() {
+        let polis_version::Version { major, minor, patch } = polis_version::version();
+        for (version, expected) in [
+            (format!("{major}.{minor}.{patch}"), false),
+            (format!("{major}.{minor}.{}", patch + 9), false),
+            (format!("{major}.{}.0", minor + 1), true),
+            (format!("{}.0.0", major + 1), true),
+            ("0.0.0".to_owned(), false),
+            (String::new(), false),
+            ("of old".to_owned(), false),
+        ] {
+            assert_eq!(is_newer(&version), expected, "{version}");
+        }
+    }
 }

@@ -11,10 +11,10 @@ use polis_control::RecoverReport;
 use polis_curator::leave_alone;
 use polis_identity::{NodeId, PeerAddress};
 use polis_snapshots::{Checker, Restored};
-use polis_storage::{DIRECTORY_MODE, Disk, DiskPath, FILE_MODE, Layout};
-use polis_supervisor::{BoxError, Context, RunnableResult, Supervisor};
+use polis_storage::{DIRECTORY_MODE, Disk, DiskPath, FILE_MODE, Layout, SignedMembers};
+use polis_supervisor::{BoxError, Context, RunnableResult, Supervisor, with_causes};
 
-use super::source::{MEMBER, Source, copy_member};
+use super::source::{Form, MEMBER, Source, copy_member, extract};
 use super::swap::swap;
 use super::{HeldRecovery, runtime};
 
@@ -84,7 +84,7 @@ struct Job {
 
 enum OwnedSource {
     Data(std::path::PathBuf),
-    Snapshot(std::path::PathBuf),
+    Snapshot(std::path::PathBuf, Form),
 }
 
 impl Job {
@@ -100,7 +100,7 @@ impl Job {
             highest: recovery.survivor.highest,
             source: match &recovery.source {
                 Source::Data { directory, .. } => OwnedSource::Data(directory.clone()),
-                Source::Snapshot { file, .. } => OwnedSource::Snapshot(file.clone()),
+                Source::Snapshot { file, form, .. } => OwnedSource::Snapshot(file.clone(), form.clone()),
             },
             etcd: recovery.etcd.clone(),
             tool: recovery.tool.clone(),
@@ -127,7 +127,14 @@ impl Job {
                 self.take_snapshot(context, &workshop, &taken).await?;
                 taken
             }
-            OwnedSource::Snapshot(file) => file.clone(),
+            OwnedSource::Snapshot(file, Form::Etcd) => file.clone(),
+            OwnedSource::Snapshot(file, Form::OfPolis(key)) => {
+                self.say("opening the snapshot");
+                let opened = workshop.join("snapshot");
+                let (file, key, to) = (file.clone(), key.clone(), opened.clone());
+                context.blocking(move || extract(&file, key.as_ref(), &to)).await?;
+                opened
+            }
         };
         self.say("making a cluster of one of them");
         let restored = Restored {
@@ -147,12 +154,23 @@ impl Job {
         let left = left?;
         self.say("putting the new data in the place of the old ones");
         let kept = self.on_disk(context, |job| job.finish()).await?;
+        self.keep_list(context, left.signed_list).await;
         Ok(RecoverReport {
             revision: left.revision,
             others: left.others.into_iter().collect(),
             incarnation: left.epoch.incarnation,
             kept,
         })
+    }
+
+    /// Lets the next start know from its beginning which side it is on. Should that fail, it learns it from its own state, a moment
+    /// later.
+    async fn keep_list(&self, context: &Context, signed_list: Vec<u8>) {
+        let file = Layout::new(Arc::clone(&self.disk)).esp.polis.signed_members;
+        let stored = context.blocking(move || file.store(&SignedMembers { signed_list }, "recover/list")).await;
+        if let Err(error) = stored {
+            self.say(&format!("the new list of members could not be written to the ESP yet: {}", with_causes(&error)));
+        }
     }
 
     async fn on_disk<T: Send + 'static>(

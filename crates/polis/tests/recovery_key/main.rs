@@ -1,8 +1,12 @@
-//! Recovery keys: at a terminal, and from the parameters into a cluster.
+//! Recovery keys: at a terminal, from the parameters into a cluster, and as what opens a node that nobody else opens.
 
 #![forbid(unsafe_code)]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod locked;
+mod place;
+mod sealed;
 
 use std::fs;
 use std::io::{Read, Write as _};
