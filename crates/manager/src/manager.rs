@@ -288,6 +288,7 @@ impl<C: ConsensusProvider> Inner<C> {
     /// One life of the runnable. A life that ends in a panic is followed by another, which goes on from what is durable, in the
     /// state that the Manager has.
     async fn run(&self, context: Context) -> RunnableResult {
+        let _of_this_life = self.cold_start.of_this_life();
         if self.publisher.state() == State::Failed {
             context.healthy();
             context.done();

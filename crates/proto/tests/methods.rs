@@ -29,7 +29,7 @@ const ENROLMENT: &str = "polis.enrolment.v1.Enrolment";
 const NODE: &str = "polis.node.v1.Node";
 const UNLOCK: &str = "polis.unlock.v1.Unlock";
 
-const EXPECTED: [(&str, &str, Authorization, Flow); 45] = [
+const EXPECTED: [(&str, &str, Authorization, Flow); 46] = [
     (CURATOR, "CommitNode", AllowUnauthenticated, Unary),
     (CURATOR, "GetConsensusStatus", Need(&[ReadClusterStatus]), Unary),
     (CURATOR, "Heartbeat", Need(&[UpdateNodeSelf]), Both),
@@ -72,6 +72,7 @@ const EXPECTED: [(&str, &str, Authorization, Flow); 45] = [
     (NODE, "GetStatus", Need(&[ReadClusterStatus]), Unary),
     (NODE, "Rekey", Need(&[NodePowerManagement]), Unary),
     (NODE, "Reseal", Need(&[NodePowerManagement]), Unary),
+    (NODE, "SaveSnapshot", Need(&[ConfigureCluster]), Answers),
     (UNLOCK, "GetLock", AllowUnauthenticated, Unary),
     (UNLOCK, "Recover", AllowUnauthenticated, Unary),
     (UNLOCK, "Unlock", AllowUnauthenticated, Unary),

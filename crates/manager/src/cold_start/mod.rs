@@ -85,6 +85,11 @@ impl ColdStartState {
         }
     }
 
+    /// Ends what belongs to a life of the Manager's runnable when it is dropped, which is to be when that life ends.
+    pub(crate) const fn of_this_life(&self) -> OfThisLife<'_> {
+        OfThisLife(self)
+    }
+
     /// Says whether the node is locked.
     pub(crate) fn set_lock(&self, lock: Lock) {
         self.lock.send_if_modified(|known| {
@@ -92,6 +97,18 @@ impl ColdStartState {
             *known = lock;
             is_new
         });
+    }
+}
+
+/// See [`ColdStartState::of_this_life`].
+pub(crate) struct OfThisLife<'a>(&'a ColdStartState);
+
+impl Drop for OfThisLife<'_> {
+    fn drop(&mut self) {
+        let store = self.0.store.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(store) = store {
+            store.belong_to(None);
+        }
     }
 }
 
@@ -105,7 +122,7 @@ impl<C: ConsensusProvider> Inner<C> {
         }
         let known = self.cold_start.store.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(store) = known {
-            store.belong_to(context);
+            store.belong_to(Some(context));
             return Ok(());
         }
         let (public_key, authority) = membership(journal)?;

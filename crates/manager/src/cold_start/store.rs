@@ -34,8 +34,8 @@ const LIST_UNUSABLE: &str = "the signed member list cannot be used";
 /// Keeps what the node knows of the members. One write is over before the next begins, and none is done any more once the node's
 /// membership has ended.
 pub(crate) struct MemberStore {
-    /// Of the present life of the Manager's runnable, which waits for what is being written.
-    context: Mutex<Context>,
+    /// Of the present life of the Manager's runnable, which waits for what is being written; absent between two.
+    context: Mutex<Option<Context>>,
     gate: Gate,
     journal: JournalStore,
     list: TwoGenerations<SignedMembers>,
@@ -78,9 +78,9 @@ struct Kept {
 }
 
 impl MemberStore {
-    /// From here on, work on the disk belongs to this life of the Manager's runnable.
-    pub(crate) fn belong_to(&self, context: &Context) {
-        *self.context.lock().unwrap_or_else(PoisonError::into_inner) = context.clone();
+    /// From here on, work on the disk belongs to this life of the Manager's runnable; without one, none is done.
+    pub(crate) fn belong_to(&self, context: Option<&Context>) {
+        *self.context.lock().unwrap_or_else(PoisonError::into_inner) = context.cloned();
     }
 
     async fn write<F>(&self, work: F) -> Result<(), BoxError>
@@ -88,6 +88,7 @@ impl MemberStore {
         F: FnOnce(&JournalStore, &TwoGenerations<SignedMembers>) -> Result<(), KeepError> + Send + 'static,
     {
         let context = self.context.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let context = context.ok_or(KeepError::Ended)?;
         let (gate, journal, list) = (self.gate.clone(), self.journal.clone(), self.list.clone());
         let written = context.blocking(move || gate.pass(|| work(&journal, &list))).await;
         Ok(written.ok_or(KeepError::Ended)??)
@@ -129,7 +130,7 @@ impl<C: ConsensusProvider> Inner<C> {
             );
         }
         let store = MemberStore {
-            context: Mutex::new(context.clone()),
+            context: Mutex::new(Some(context.clone())),
             gate: self.gate.clone(),
             journal: self.journal.clone(),
             list: self.layout.esp.polis.signed_members.clone(),

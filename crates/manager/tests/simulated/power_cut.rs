@@ -25,25 +25,28 @@ const KILLS_TRIED_IN: usize = 8;
 /// Formatting a data partition promises that it is formatted; a node then opens it, which settles it again
 /// (`crates/storage/tests/power_cut.rs`). Whether a consensus member is about to join lies beside its credentials, whose loading
 /// settles the same directory. That the older generation of a member's journal holds nothing of an earlier one is seen to at every
-/// start. The roles are not on FAT, so that their file was durable before it had its name; those on FAT are read by the same code.
-const PROVEN_BELOW: [&str; 5] = [
+/// start. The member list is looked for right after the journal, whose loading settles the same directory. The roles are not on FAT, so
+/// that their file was durable before it had its name; those on FAT are read by the same code.
+const PROVEN_BELOW: [&str; 6] = [
     "data/format/partition (directory)",
     "etcd/joining/load (directory)",
     "journal/unify (file)",
     "journal/unify (directory)",
+    "members/load (directory)",
     "node/roles/load (file)",
 ];
 
 /// The same for a node that is let into a cluster. It has no use yet for etcd's directory. What it looks for a directory of nodes in,
 /// and what holds the journal that says that the data are formatted, is synced again by the directory of nodes, before there is
 /// anything that could be lost.
-const PROVEN_BELOW_AS_GUEST: [&str; 7] = [
+const PROVEN_BELOW_AS_GUEST: [&str; 8] = [
     "data/format/etcd/data (directory)",
     "data/format/partition (directory)",
     "directory/load (directory)",
     "journal/formatted (directory)",
     "journal/unify (file)",
     "journal/unify (directory)",
+    "members/load (directory)",
     "node/roles/load (file)",
 ];
 
