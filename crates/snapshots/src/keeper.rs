@@ -235,7 +235,7 @@ impl Snapshots {
         let newest = names.last().copied();
         let age = newest.map(|newest| Duration::from_secs(newest.age(now)));
         if let (Some(newest), Some(age)) = (newest, age.filter(|age| *age < period * 4 / 5)) {
-            self.publish(State { newest: Some(newest), kept: names.len(), tried: self.0.state.borrow().tried });
+            self.publish(newest, names.len(), None);
             return Ok(period.saturating_sub(age));
         }
         self.take(consensus, newest, context).await?;
@@ -256,7 +256,7 @@ impl Snapshots {
                 let name = SnapshotName { seconds: now.as_second().max(0), revision };
                 let place = self.0.place.clone();
                 context.blocking(move || place.rename(newest, name)).await?;
-                (name, self.0.state.borrow().tried)
+                (name, None)
             }
             None => {
                 let tool = RestoreTool::find(&self.0.settings.etcd, self.0.settings.search_path.as_deref());
@@ -268,7 +268,7 @@ impl Snapshots {
                     name.revision,
                     began.elapsed().as_millis()
                 );
-                (name, tool.is_some())
+                (name, Some(tool.is_some()))
             }
         };
         let place = self.0.place.clone();
@@ -280,12 +280,17 @@ impl Snapshots {
                 place.list()
             })
             .await?;
-        self.publish(State { newest: Some(name), kept: kept.len(), tried });
+        self.publish(name, kept.len(), tried);
         Ok(name)
     }
 
-    fn publish(&self, state: State) {
-        self.0.state.send_if_modified(|known| std::mem::replace(known, state) != state);
+    /// Publishes what there is. Without `tried` that stays as it was; it is taken from what is known here, since a caller that borrowed
+    /// it for this call would wait for itself.
+    fn publish(&self, newest: SnapshotName, kept: usize, tried: Option<bool>) {
+        self.0.state.send_if_modified(|known| {
+            let state = State { newest: Some(newest), kept, tried: tried.unwrap_or(known.tried) };
+            std::mem::replace(known, state) != state
+        });
     }
 
     /// Raises or clears the condition about the age of the newest snapshot.

@@ -51,6 +51,10 @@ struct Node {
 
 impl Node {
     async fn start(etcd_for_tool: PathBuf, search_path: Option<std::ffi::OsString>) -> Self {
+        Self::start_at(etcd_for_tool, search_path, OFTEN).await
+    }
+
+    async fn start_at(etcd_for_tool: PathBuf, search_path: Option<std::ffi::OsString>, timing: Timing) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let disk: Arc<dyn Disk> = Arc::new(HostDisk::open(directory.path()).unwrap());
         let layout = Layout::new(Arc::clone(&disk));
@@ -74,7 +78,7 @@ impl Node {
             member: watch::Sender::new(Some(consensus.clone())).subscribe(),
             etcd: etcd_for_tool,
             search_path,
-            timing: OFTEN,
+            timing,
         });
         let (member, keeper) = (consensus.clone(), snapshots.clone());
         let harness = Harness::start(move |context: Context| {
@@ -160,6 +164,33 @@ async fn snapshots_are_taken_checked_and_restored_for_trial() {
     timeout(PATIENCE, done.subscribe().wait_for(|done| *done)).await.unwrap().unwrap();
     assert!(restored.data_directory.join("member/snap/db").is_file());
     assert!(restored.data_directory.join("member/wal").is_dir());
+    harness.finish().await;
+    node.harness.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_soon_after_a_snapshot_knows_it_and_goes_on() {
+    let often = Timing { period: Duration::from_secs(3600), ..OFTEN };
+    let nowhere = PathBuf::from("/nowhere/etcd");
+    let node = Node::start_at(nowhere.clone(), None, often).await;
+    let first = node.wait("a snapshot", |state| state.newest.is_some()).await;
+    // As after a restart: what there is was taken by another life.
+    let disk: Arc<dyn Disk> = Arc::new(HostDisk::open(node.directory.path()).unwrap());
+    let member = watch::Sender::new(Some(node.consensus.clone())).subscribe();
+    let next = Snapshots::new(Settings { disk, member, etcd: nowhere, search_path: None, timing: often });
+    let keeper = next.clone();
+    let harness = Harness::start(move |context: Context| {
+        let keeper = keeper.clone();
+        async move { keeper.run(context).await }
+    });
+    let mut state = next.state();
+    let known =
+        timeout(PATIENCE, state.wait_for(|state| state.newest.is_some())).await.expect("it is seen").unwrap().newest;
+    assert_eq!(known, first.newest, "none is taken so soon");
+    // It still works.
+    let revision = node.consensus.kv_root().put("test/put", "key", "value").await.unwrap();
+    let fresh = timeout(PATIENCE, next.take_now()).await.expect("it is taken").unwrap();
+    assert!(fresh.name.revision >= revision);
     harness.finish().await;
     node.harness.finish().await;
 }

@@ -63,8 +63,8 @@ const BESIDE_KEYS: &[Beside] = &[
     beside(AtLeast(1), "unlock/load", Settle, &["S1", "W10"]),
 ];
 
-/// What the leader is told of a node in its first start, each of which may come between another report and what that was based on.
-const BESIDE_FIRST_PLAIN: &[Beside] = &[beside(Between(1, 3), "curator/node/report", Call, &["S1"])];
+/// What the leader is told of a node in its first start: what it can, and which list it holds.
+const BESIDE_FIRST_PLAIN: &[Beside] = &[beside(Between(1, 2), "curator/node/report", Call, &["S1"])];
 
 /// The same with the split of the key, and what the cluster says of that when it was told.
 const BESIDE_FIRST_KEYS: &[Beside] = &[
@@ -150,8 +150,7 @@ const BESIDE_FIRST: &[Beside] = &[
     // Who leads, and what the leader is told.
     beside(Between(1, 1), "curator/leadership/claim", Call, &["S1"]),
     beside(AtLeast(3), "curator/read", Call, &["S1"]),
-    // With and perhaps before it is known that this node has a curator. Each may come between a report and what that was
-    // based on, which is then repeated.
+    // With and perhaps before it is known that this node has a curator.
     beside(Between(1, 2), "curator/node/status", Call, &["S1"]),
     beside(Later, "curator/leadership/alive", Call, &["S1"]),
     // What the cluster has told.

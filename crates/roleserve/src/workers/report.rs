@@ -52,6 +52,7 @@ pub(crate) async fn run(shared: Arc<Shared>, context: Context) -> RunnableResult
                 });
                 match reported.await {
                     Ok(_) => {
+                        tracing::debug!(?now, "reported the keys and the member list of this node");
                         told = Some(now);
                         pause.reset();
                     }

@@ -52,11 +52,15 @@ async fn try_report(leader: &LeaderState, id: &NodeId, request: &ReportNodeReque
         Some(known) => Transaction::new().if_modified_at(key.as_str(), known.revision),
         None => Transaction::new().if_absent(key.as_str()),
     };
-    let mut transaction = transaction.if_modified_at(layout::node(id), found.revision).put(key, after.encode_to_vec());
+    let mut transaction = transaction.put(key, after.encode_to_vec());
     // On the wire a node is UP until it has erased what it had.
     if after.decommission() == DecommissionPhase::Decommissioned && found.value.state != NodeState::Decommissioned {
         let record = NodeRecord { state: NodeState::Decommissioned, ..found.value };
-        transaction = transaction.put(layout::node(id), record.encode());
+        transaction =
+            transaction.if_modified_at(layout::node(id), found.revision).put(layout::node(id), record.encode());
+    } else {
+        // What else is written to the record, its status for example, changes nothing here.
+        transaction = transaction.if_present(layout::node(id));
     }
     if let Some(revision) = list.and_then(|list| list.revision) {
         transaction = transaction.if_modified_at(layout::epoch(), revision);
