@@ -136,9 +136,9 @@ const AFTER_FORMAT: &[Site] = &[
 ];
 
 const BESIDE_FIRST: &[Beside] = &[
-    // At least for the first state and for Running, at most for every transition: those that follow each other quickly are
-    // written as one.
-    beside(Between(2, 6), "last-state", Write, &["S1", "W20"]),
+    // At least for the first state and for Running, at most for each of New, CreatingCluster before the journal and in its three
+    // phases, Running, and the stop: those that follow each other quickly are written as one.
+    beside(Between(2, 7), "last-state", Write, &["S1", "W20"]),
     // What would open the node with the recovery key, of which this one has none.
     beside(Between(1, 1), "recovery/load", Settle, &["S1"]),
     // From here on for a node that has an identity. What earlier starts have left of the cluster:
@@ -192,7 +192,8 @@ const AFTER_OPEN: &[Site] = &[
 ];
 
 const BESIDE_LATER: &[Beside] = &[
-    beside(Between(2, 4), "last-state", Write, &["S1", "W20"]),
+    // At most for New before and after the journal was read, Joining, Running, and the stop.
+    beside(Between(2, 5), "last-state", Write, &["S1", "W20"]),
     beside(Between(1, 1), "recovery/load", Settle, &["S1"]),
     beside(Between(1, 1), "etcd/member-directory", Directory, &["S1", "W10"]),
     beside(Between(1, 1), "node/revocations/load", Settle, &["S1", "W10"]),
