@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use polis_condition::Severity;
 use polis_identity::NodeId;
@@ -80,6 +81,8 @@ pub(crate) struct Inner<C: ConsensusProvider> {
     pub(crate) drilled: watch::Sender<Drilled>,
     /// How the key is split, for the cluster; absent while it is not. Set by whoever keeps the keys.
     pub(crate) split: watch::Sender<Option<SplitState>>,
+    /// Whether the node has registered since this start, so that what it has of its keys has only just been made.
+    pub(crate) has_registered: AtomicBool,
 }
 
 impl<C: ConsensusProvider> Clone for Manager<C> {
@@ -111,6 +114,7 @@ impl<C: ConsensusProvider> Manager<C> {
             exercise: watch::Sender::new(None),
             drilled: watch::Sender::default(),
             split: watch::Sender::new(None),
+            has_registered: AtomicBool::new(false),
         }))
     }
 

@@ -18,6 +18,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::atomic::Ordering;
 
 use polis_condition::Severity;
 use polis_curator::Cluster;
@@ -126,6 +127,7 @@ impl<C: ConsensusProvider> Inner<C> {
         };
         // What was spoken as an applicant ends here.
         drop(petition);
+        self.has_registered.store(true, Ordering::Relaxed);
         let journal = enrolled(&journal, &cluster)?;
         self.store_journal_twice(context, &journal, "journal/enrolled").await?;
         let node = self.identify(context, &journal, NO_ROLES).await?;

@@ -42,8 +42,9 @@ pub(super) struct View {
     pub(super) keys: usize,
     /// An operator wants the key to be replaced, and that has not begun.
     pub(super) is_rekey_asked: bool,
-    /// It was a member since this start, so that a copy of its key may have lain here for long.
-    pub(super) was_member: bool,
+    /// It may have been a member, so that a copy of its key has perhaps lain here for long: all but one that has registered since this
+    /// start, and that no list has named.
+    pub(super) may_have_been_member: bool,
 }
 
 /// A copy of the key in the journal.
@@ -254,7 +255,7 @@ fn guest(view: &View) -> Step {
         return Step::AddKey;
     }
     // One that has just come in has never had a use for its copy. What a member has had has lain here for long.
-    let has_copy = view.was_member && view.has_copy_of(view.opened);
+    let has_copy = view.may_have_been_member && view.has_copy_of(view.opened);
     if has_copy || view.piece(view.opened).is_some() {
         return Step::Begin { in_journal: false };
     }

@@ -1,5 +1,8 @@
 //! Bringing the keys of a node into order, one planned step after the other.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use polis_fault::point;
 use polis_secret::Secret32;
 use polis_storage::Journal;
@@ -7,7 +10,6 @@ use polis_storage::data::UnlockKeys;
 use polis_storage::journal::ClusterUnlockKey as JournalKey;
 use polis_supervisor::Context;
 use polis_unlock::{ClusterUnlockKey, KeyCheckValue, SignedMemberList, Split};
-use std::sync::Arc;
 
 use super::demand::{Standing, demand, fits};
 use super::error::SettleError;
@@ -175,7 +177,7 @@ impl<C: ConsensusProvider> Inner<C> {
             kept: word.map(|word| word.kept),
             keys: opened.partition.count_keys().await?,
             is_rekey_asked: memory.is_rekey_asked,
-            was_member: memory.was_member,
+            may_have_been_member: memory.was_member || !self.has_registered.load(Ordering::Relaxed),
         };
         Ok(Some(Sight { opened, keys, journal, member, list, view }))
     }

@@ -53,7 +53,7 @@ struct Memory {
     opened: Key,
     next: Option<Key>,
     verified: BTreeSet<Split>,
-    was_member: bool,
+    may_have_been_member: bool,
     is_rekey_asked: bool,
 }
 
@@ -65,6 +65,8 @@ struct World {
     in_contact: bool,
     /// Whether the running cluster is all that the node has, as it is no member with a split or a copy yet.
     leans_on_cluster: bool,
+    /// Whether the cluster was brought back from an older time: what it keeps since may be any key that the node has ever had.
+    was_brought_back: bool,
     /// Fewest shares with which each key could be had, as long as it has been one of a member; 0 for a copy.
     weakest: BTreeMap<Key, u8>,
 }
@@ -77,13 +79,15 @@ impl World {
             asked: Asked::Copy,
             in_contact: true,
             leans_on_cluster: false,
+            was_brought_back: false,
             weakest: [(1, 0)].into(),
         }
     }
 
     /// One that has just come in.
     fn newcomer() -> Self {
-        Self { asked: Asked::Guest, weakest: BTreeMap::new(), ..Self::founder() }
+        let memory = Memory { may_have_been_member: false, ..Memory::of(1) };
+        Self { asked: Asked::Guest, weakest: BTreeMap::new(), memory, ..Self::founder() }
     }
 
     fn view(&self) -> View {
@@ -109,7 +113,7 @@ impl World {
             kept: self.in_contact.then(|| kept.map(key)),
             keys: slots.len(),
             is_rekey_asked: self.memory.is_rekey_asked,
-            was_member: self.memory.was_member,
+            may_have_been_member: self.memory.may_have_been_member,
         }
     }
 
@@ -193,13 +197,16 @@ impl World {
     /// What follows from what has just happened.
     fn follow(&mut self) {
         match self.asked {
-            Asked::Copy | Asked::Shares { .. } => self.memory.was_member = true,
+            Asked::Copy | Asked::Shares { .. } => self.memory.may_have_been_member = true,
             Asked::Unsaid | Asked::Guest => {}
         }
         let own = self.own_keys();
         if self.asked == Asked::Guest && own.is_empty() {
-            // What was is over.
+            // What was is over: what somebody could have had of the key while this was a member opens nothing any more.
+            let is_replaced = !self.weakest.contains_key(&self.memory.opened) || !self.memory.may_have_been_member;
+            assert!(is_replaced || self.was_brought_back, "its key was never replaced: {self:?}");
             self.weakest.clear();
+            self.was_brought_back = false;
         }
         self.leans_on_cluster = own.is_empty() && (self.leans_on_cluster || self.asked == Asked::Guest);
         let Durable { copy, file, slots, kept } = &self.durable;
@@ -290,7 +297,10 @@ impl World {
         push(&|next| next.memory.is_rekey_asked = true);
         // The cluster is brought back from a time at which it kept another key of the node, or none.
         for kept in [None, Some(self.fresh())].into_iter().chain(self.durable.slots.iter().map(|key| Some(*key))) {
-            push(&|next| next.durable.kept = kept);
+            push(&|next| {
+                next.durable.kept = kept;
+                next.was_brought_back = true;
+            });
         }
         after.retain(|next| next.is_possible());
         after
@@ -368,7 +378,7 @@ impl World {
             let next = numbers.len() as Key + 1;
             *numbers.entry(key).or_insert(next)
         };
-        let Memory { opened, next, verified, was_member, is_rekey_asked } = &self.memory;
+        let Memory { opened, next, verified, may_have_been_member, is_rekey_asked } = &self.memory;
         let (opened, next) = (number(*opened), next.map(&mut number));
         let copy = self.durable.copy.map(|(current, pending)| (number(current), pending.map(&mut number)));
         let mut renumber = |split: Split| Split { key: number(split.key), ..split };
@@ -379,7 +389,13 @@ impl World {
         let weakest = self.weakest.iter().map(|(key, shares)| (number(*key), *shares)).collect();
         Self {
             durable: Durable { copy, file, slots, kept },
-            memory: Memory { opened, next, verified, was_member: *was_member, is_rekey_asked: *is_rekey_asked },
+            memory: Memory {
+                opened,
+                next,
+                verified,
+                may_have_been_member: *may_have_been_member,
+                is_rekey_asked: *is_rekey_asked,
+            },
             weakest,
             ..self.clone()
         }
@@ -387,8 +403,9 @@ impl World {
 }
 
 impl Memory {
+    /// After a start.
     const fn of(opened: Key) -> Self {
-        Self { opened, next: None, verified: BTreeSet::new(), was_member: false, is_rekey_asked: false }
+        Self { opened, next: None, verified: BTreeSet::new(), may_have_been_member: true, is_rekey_asked: false }
     }
 }
 

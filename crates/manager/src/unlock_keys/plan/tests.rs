@@ -19,7 +19,7 @@ const NODE: View = View {
     kept: Some(Some(OPENED)),
     keys: 1,
     is_rekey_asked: false,
-    was_member: true,
+    may_have_been_member: true,
 };
 
 const COPY: Option<Copied> = Some(Copied { current: OPENED, pending: None });
@@ -116,13 +116,13 @@ fn a_split_is_kept_as_long_as_it_is_what_the_list_asks_for() {
 
 #[test]
 fn who_is_no_member_has_nothing_but_the_clusters_word() {
-    let guest = View { demand: Demand::Guest, was_member: false, ..NODE };
+    let guest = View { demand: Demand::Guest, may_have_been_member: false, ..NODE };
     check("it has nothing", guest, Step::Settled);
     check("it has just come in", View { copy: COPY, ..guest }, Step::DropCopy);
     check("the cluster keeps another key", View { copy: COPY, kept: Some(None), ..guest }, Step::Tell);
     check("nobody says", View { copy: COPY, kept: None, ..guest }, Step::Wait(Waiting::Cluster));
     let begin = Step::Begin { in_journal: false };
-    check("it was a member of few", View { copy: COPY, was_member: true, ..guest }, begin);
+    check("it was a member of few", View { copy: COPY, may_have_been_member: true, ..guest }, begin);
     check("it was a member of many", View { file: MEMBER.file, ..guest }, begin);
     let replaced =
         View { file: file(piece(OTHER), None), copy: Some(Copied { current: OTHER, pending: None }), ..guest };
