@@ -70,6 +70,12 @@ const REMOVED: &str = "permanently removed from the cluster";
 /// before a joiner has heard of its own addition.
 pub(crate) const NOT_AMONG_THE_MEMBERS: &str = "failed to find local ID in cluster members";
 
+/// Beginnings of lines with which Go tells where a fatal signal came from, and what the memory there was.
+const DUMPED: [&str; 4] = ["PC=0x", "runtime: g ", "stack: frame=", "0x"];
+
+/// Characters of the longest name of a register: `rflags` on x86-64, `cpsr` or `lr` elsewhere.
+const LONGEST_REGISTER: usize = 6;
+
 /// Classifies one line.
 #[must_use]
 pub(crate) fn classify(line: &str) -> Hint {
@@ -83,7 +89,8 @@ pub(crate) fn classify(line: &str) -> Hint {
         return Hint::Damaged;
     }
     let Ok(Value::Object(fields)) = serde_json::from_str(line) else {
-        return if line.trim().is_empty() || is_of_stack(line) { Hint::Nothing } else { Hint::Complaint };
+        let tells_nothing = line.trim().is_empty() || is_of_stack(line) || is_of_dump(line);
+        return if tells_nothing { Hint::Nothing } else { Hint::Complaint };
     };
     let text = |name| fields.get(name).and_then(Value::as_str).unwrap_or_default();
     let message = text("msg");
@@ -109,6 +116,16 @@ pub(crate) fn classify(line: &str) -> Hint {
 fn is_of_stack(line: &str) -> bool {
     let is_call = || line.ends_with(')') && line.split('(').next().is_some_and(|name| !name.contains(' '));
     line.starts_with('\t') || line.starts_with("goroutine ") || line.starts_with("created by ") || is_call()
+}
+
+/// Whether the line is part of what Go prints of memory and registers below the message of a fatal signal, as when it gets no
+/// thread: that is as long as a stack, and comes last.
+fn is_of_dump(line: &str) -> bool {
+    let is_register = || match line.split_whitespace().collect::<Vec<_>>()[..] {
+        [name, value] => name.len() <= LONGEST_REGISTER && value.starts_with("0x"),
+        _ => false,
+    };
+    DUMPED.iter().any(|start| line.starts_with(start)) || is_register()
 }
 
 /// What is shown to people of a line that is a complaint: its message and its error, without what a program needs.
@@ -162,6 +179,15 @@ mod tests {
             ("\tgo.etcd.io/etcd/main.go:28 +0x17".to_owned(), Hint::Nothing),
             ("created by go.etcd.io/etcd/etcdserver.openBackend".to_owned(), Hint::Nothing),
             ("panic: cannot map (too large)".to_owned(), Hint::Complaint),
+            ("runtime/cgo: pthread_create failed: Resource temporarily unavailable".to_owned(), Hint::Complaint),
+            ("SIGABRT: abort".to_owned(), Hint::Complaint),
+            ("PC=0x7fd980225eec m=0 sigcode=18446744073709551610".to_owned(), Hint::Nothing),
+            ("runtime: g 0: unknown pc 0x7fd980225eec".to_owned(), Hint::Nothing),
+            ("stack: frame={sp:0x7ffc76d85ba0, fp:0x0} stack=[0x7ffc76587120,0x7ffc76d86130)".to_owned(), Hint::Nothing),
+            ("0x00007ffc76d85aa0:  0x0000000000000000  0x0000000000000000 ".to_owned(), Hint::Nothing),
+            ("rflags 0x246".to_owned(), Hint::Nothing),
+            ("rip    0x7f38d65e0eec".to_owned(), Hint::Nothing),
+            ("address 0x246".to_owned(), Hint::Complaint),
             (r#"{"level":7,"msg":null}"#.to_owned(), Hint::Nothing),
         ] {
             assert_eq!(classify(&line), expected, "{line}");

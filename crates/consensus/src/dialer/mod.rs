@@ -8,6 +8,7 @@
 //! addresses, only the peer port. Everything that a caller can make it hold is bounded: the length of a request and the
 //! time to send it, the number of connections, the bytes in flight. It holds no timer while nothing happens.
 
+mod complaints;
 mod request;
 mod tunnel;
 
@@ -23,6 +24,7 @@ use polis_secret::{Secret, Secret32};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use complaints::Complaints;
 use tunnel::Tunnel;
 
 pub(crate) use tunnel::outer_leg;
@@ -59,6 +61,7 @@ struct Inner {
     token: Secret32,
     authorization: Authorization,
     peers: watch::Receiver<PeerMap>,
+    complaints: Complaints,
 }
 
 impl Dialer {
@@ -74,7 +77,8 @@ impl Dialer {
         let local = listener.local_addr()?;
         let token = Secret32::random();
         let authorization = authorization(&token);
-        Ok(Self(Arc::new(Inner { listener, local, token, authorization, peers })))
+        let complaints = Complaints::default();
+        Ok(Self(Arc::new(Inner { listener, local, token, authorization, peers, complaints })))
     }
 
     /// The URL for `HTTPS_PROXY`. It carries the token: hand it to etcd's environment and to nothing that prints.
@@ -95,7 +99,8 @@ impl Dialer {
             tokio::select! {
                 accepted = self.0.listener.accept() => match accepted {
                     Ok((client, _)) if connections.len() < MAX_CONNECTIONS => {
-                        connections.push(Tunnel::new(client, &self.0.authorization, self.0.peers.clone()).run());
+                        let Inner { authorization, peers, complaints, .. } = &*self.0;
+                        connections.push(Tunnel::new(client, authorization, peers.clone(), complaints).run());
                     }
                     Ok((client, _)) => drop(client),
                     Err(error) => {

@@ -7,8 +7,9 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
+use super::complaints::Complaints;
 use super::request::{MAX_HEAD, Refusal, head_end, target};
 use super::{Authorization, PeerMap};
 
@@ -35,6 +36,7 @@ pub(super) struct Tunnel<'a> {
     client: TcpStream,
     authorization: &'a Authorization,
     peers: watch::Receiver<PeerMap>,
+    complaints: &'a Complaints,
 }
 
 impl<'a> Tunnel<'a> {
@@ -42,8 +44,9 @@ impl<'a> Tunnel<'a> {
         client: TcpStream,
         authorization: &'a Authorization,
         peers: watch::Receiver<PeerMap>,
+        complaints: &'a Complaints,
     ) -> Self {
-        Self { client, authorization, peers }
+        Self { client, authorization, peers, complaints }
     }
 
     /// Serves the connection. It ends with the first of: a refusal, the end of either leg, a change of the address.
@@ -91,17 +94,18 @@ impl<'a> Tunnel<'a> {
 
     async fn connect(&mut self, target: Ipv6Addr) -> Result<(SocketAddr, TcpStream), Option<Refusal>> {
         let address = self.peers.borrow_and_update().get(&target).copied().ok_or(Some(Refusal::Unmapped))?;
-        match timeout(CONNECT_DEADLINE, outer_leg(address)).await {
-            Ok(Ok(peer)) => Ok((address, peer)),
-            Ok(Err(error)) => {
-                tracing::info!("no connection to the peer at {address} ({target}): {error}");
-                Err(Some(Refusal::Unreachable))
+        let complaint = match timeout(CONNECT_DEADLINE, outer_leg(address)).await {
+            Ok(Ok(peer)) => {
+                self.complaints.forget(target);
+                return Ok((address, peer));
             }
-            Err(_) => {
-                tracing::info!("no connection to the peer at {address} ({target}) within {CONNECT_DEADLINE:?}");
-                Err(Some(Refusal::Unreachable))
-            }
+            Ok(Err(error)) => format!("no connection to the peer at {address} ({target}): {error}"),
+            Err(_) => format!("no connection to the peer at {address} ({target}) within {CONNECT_DEADLINE:?}"),
+        };
+        if self.complaints.is_news(target, &complaint, Instant::now()) {
+            tracing::info!("{complaint}");
         }
+        Err(Some(Refusal::Unreachable))
     }
 
     /// Carries bytes until either leg ends or the peer is somewhere else. Both legs are closed on return: what travels
