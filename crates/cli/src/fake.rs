@@ -51,6 +51,8 @@ pub(crate) struct State {
     pub(crate) leader: Option<usize>,
     /// What the machine of each node starts from; nothing for one that is a daemon.
     pub(crate) boots: Vec<Option<FakeBoot>>,
+    /// Whether nodes that are told to restart do so and never answer.
+    pub(crate) restarts_silently: bool,
     /// The snapshot that nodes hand out; those that have none refuse.
     pub(crate) snapshot: Vec<SaveSnapshotResponse>,
 }
@@ -259,6 +261,7 @@ impl State {
             },
             owner,
             changes: Vec::new(),
+            restarts_silently: false,
             faults: VecDeque::new(),
             leader: Some(0),
             boots: vec![None; nodes.len()],

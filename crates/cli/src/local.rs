@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use polis_control::{ClientError, NodeFiles, NodeFilesError};
 
+use crate::duration;
 use crate::failure::Failure;
 
 pub(crate) use arguments::LocalCommand;
@@ -29,7 +30,8 @@ pub(crate) fn run(command: &LocalCommand, files: &dyn NodeFiles) -> Result<ExitC
     }
 }
 
-/// Why a running node did not do what was asked.
+/// Why a running node did not do what was asked, or tell it.
+#[derive(Debug)]
 pub(crate) enum AskFailure {
     Client(ClientError),
     TimedOut,
@@ -41,6 +43,15 @@ pub(crate) async fn within_timeout<T>(answer: impl Future<Output = Result<T, Cli
         Ok(answer) => answer.map_err(AskFailure::Client),
         Err(_) => Err(AskFailure::TimedOut),
     }
+}
+
+/// A node that has taken the connection and then said nothing for so long.
+pub(crate) fn silent(node: &str, waited: Duration) -> Failure {
+    Failure::failed(format!("{node} did not answer within {}", duration::show(waited)))
+        .because_of(
+            "it listens on its control socket, but says nothing; it may be stopped or starved of processor time",
+        )
+        .hint("look at its process and its log")
 }
 
 impl From<AskFailure> for Failure {
@@ -55,14 +66,7 @@ impl From<AskFailure> for Failure {
                 }
             }
             AskFailure::Client(error) => Self::of(&error),
-            AskFailure::TimedOut => Self::failed(format!(
-                "the node did not answer within {} s",
-                ANSWER_TIMEOUT.as_secs()
-            ))
-            .because_of(
-                "it listens on its control socket, but says nothing; it may be stopped or starved of processor time",
-            )
-            .hint("look at its process and its log"),
+            AskFailure::TimedOut => silent("the node", ANSWER_TIMEOUT),
         }
     }
 }

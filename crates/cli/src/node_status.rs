@@ -15,6 +15,7 @@ use polis_control::{Client, ClientError, Status};
 
 use crate::arguments::{NodeStatusArguments, OutputFormat};
 use crate::failure::Failure;
+use crate::local::{AskFailure, silent};
 use crate::shell;
 use crate::view::{Paint, print_value, render_status};
 
@@ -30,15 +31,11 @@ pub(crate) fn run(arguments: &NodeStatusArguments) -> Result<ExitCode, Failure> 
                     show(&status, arguments.output)?;
                     Ok(ExitCode::SUCCESS)
                 }
-                Err(AskError::Client(error @ ClientError::NotRunning { .. })) => show_last(root, arguments.output, &error),
-                Err(AskError::Client(error)) => Err(Failure::of(&error)),
-                Err(AskError::TimedOut) => Err(Failure::failed(format!(
-                    "the node at {} did not answer within {}",
-                    root.display(),
-                    crate::duration::show(arguments.timeout)
-                ))
-                .because_of("it listens on its control socket, but says nothing; it may be stopped or starved of processor time")
-                .hint("look at its process and its log")),
+                Err(AskFailure::Client(error @ ClientError::NotRunning { .. })) => {
+                    show_last(root, arguments.output, &error)
+                }
+                Err(AskFailure::Client(error)) => Err(Failure::of(&error)),
+                Err(AskFailure::TimedOut) => Err(silent(&format!("the node at {}", root.display()), arguments.timeout)),
             },
         }
     })
@@ -51,19 +48,12 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .map_err(|error| Failure::failed("this process could not get what it needs to wait for a node").because(&error))
 }
 
-/// Why a node's status is not known.
-#[derive(Debug)]
-pub(crate) enum AskError {
-    Client(ClientError),
-    TimedOut,
-}
-
 /// Asks the node at `root` once.
-pub(crate) async fn ask(root: &Path, timeout: Duration) -> Result<Status, AskError> {
+pub(crate) async fn ask(root: &Path, timeout: Duration) -> Result<Status, AskFailure> {
     let answer = async { Client::connect(root, false).await?.next().await };
     match tokio::time::timeout(timeout, answer).await {
-        Ok(status) => status.map_err(AskError::Client),
-        Err(_) => Err(AskError::TimedOut),
+        Ok(status) => status.map_err(AskFailure::Client),
+        Err(_) => Err(AskFailure::TimedOut),
     }
 }
 

@@ -354,10 +354,8 @@ impl Operator {
                     let text = match &*self.client.search().borrow() {
                         Search::Found(leader) => format!("waiting for the leader at {} for {waited}", leader.address),
                         Search::Searching { failures, .. } => {
-                            let first = failures
-                                .iter()
-                                .next()
-                                .map(|(address, failure)| format!(" ({address}: {})", failure.text));
+                            let first =
+                                failures.iter().next().map(|(address, failure)| format!(" ({})", failure.at(*address)));
                             format!("no leader found for {waited}{}", first.unwrap_or_default())
                         }
                     };

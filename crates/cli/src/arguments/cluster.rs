@@ -116,18 +116,29 @@ pub(crate) enum SnapshotCommand {
         moments before the loss, and had not reached this member's disk, is gone.\n\n\
         Should a majority of the others be alive after all, out of reach from here, it goes on as a second cluster: this command \
         cannot know. When the two reach each other again the majority lives on, does not follow this node, and both say in their \
-        status and in `polis cluster health` that there are two (condition cluster-divided) and what to do.",
-    after_help = "Example:\n  polis cluster recover --root /var/lib/polis --others-are-gone"
+        status and in `polis cluster health` that there are two (condition cluster-divided) and what to do.\n\n\
+        With --snapshot a machine without a node does as well, when no member is left: give a root that is empty or not there yet. It gets a \
+        new node, which keeps its data as the cluster asks for it; no parameters are needed. All nodes of before are nodes still, and none of \
+        them is a member. Start the node at whatever address the machine has, and let others join as usual. Delete the nodes that are \
+        gone. One that registered after the snapshot was taken is unknown now: reset it, and let it register again. Cut off, the same \
+        command begins anew.",
+    after_help = "Example:\n  polis cluster recover --root /var/lib/polis --others-are-gone\n  \
+        polis cluster recover --root /var/lib/polis --snapshot cluster.snapshot --recovery - --others-are-gone && \
+        polis node run --root /var/lib/polis"
 )]
 pub(crate) struct RecoverArguments {
-    /// Root directory of the node that is left; it must not run
+    /// Root directory of the node that is left, which must not run; with --snapshot also one that is empty or not there
     #[arg(long, value_name = "DIR")]
     pub(crate) root: PathBuf,
+    /// The device with the node's data, if it has one for them
+    #[arg(long, value_name = "DEV")]
+    pub(crate) data_device: Option<PathBuf>,
     /// Use this snapshot instead of what the node's own member has
     #[arg(long, value_name = "FILE")]
     pub(crate) snapshot: Option<PathBuf>,
-    /// The words of the recovery key, for a snapshot that is encrypted: a file, or - to be asked for them
-    #[arg(long, value_name = "FILE|-", requires = "snapshot")]
+    /// The words of the recovery key, for a snapshot that is encrypted and for encrypted data whose key the others had: a file, or - to be
+    /// asked for them
+    #[arg(long, value_name = "FILE|-")]
     pub(crate) recovery: Option<PathBuf>,
     /// The other members do not answer, and that is because they are gone for good
     #[arg(long)]

@@ -77,7 +77,10 @@ pub(super) fn run_ticket(command: &TicketCommand) -> Result<ExitCode, Failure> {
                     let lost = error.is_outcome_unknown();
                     let failure = Failure::from(error);
                     if lost {
-                        failure.hint("whether there is a new ticket shows: polis cluster ticket show")
+                        failure.hint(format!(
+                            "whether there is a new ticket shows: polis cluster ticket show{}",
+                            operator.options()
+                        ))
                     } else {
                         failure
                     }

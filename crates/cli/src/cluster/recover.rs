@@ -13,12 +13,13 @@ use crate::shell;
 use crate::view::{Progress, print, safe};
 
 pub(super) fn run(arguments: &RecoverArguments, files: &dyn NodeFiles) -> Result<ExitCode, Failure> {
-    let RecoverArguments { root, snapshot, recovery, others_are_gone, etcd, yes } = arguments;
+    let RecoverArguments { root, data_device, snapshot, recovery, others_are_gone, etcd, yes } = arguments;
     let recovery_key = recovery.as_deref().map(read_words).transpose()?;
     let request = RecoverRequest {
         root: root.clone(),
         etcd: etcd.clone(),
         snapshot: snapshot.clone(),
+        data_device: data_device.clone(),
         recovery_key,
         others_are_gone: *others_are_gone,
     };

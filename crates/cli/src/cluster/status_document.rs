@@ -14,7 +14,7 @@ pub(crate) struct StatusDocument {
     pub(crate) cluster_id: String,
     pub(crate) leader: String,
     pub(crate) raft_term: u64,
-    /// Absent before the first change of members.
+    /// Absent only where the leader tells none: a cluster has a list of its members from its birth on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) epoch: Option<EpochDocument>,
     pub(crate) quorum: u32,

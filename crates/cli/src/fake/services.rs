@@ -376,15 +376,21 @@ impl NodeManagement for FakeNode {
     async fn reboot(&self, request: Request<api::RebootRequest>) -> Result<Response<api::RebootResponse>, Status> {
         let api::RebootRequest { r#type: kind, next_boot } = request.into_inner();
         let next = if next_boot == 0 { String::new() } else { format!(" {next_boot}") };
-        let mut state = self.state();
-        state.changes.push(format!("reboot {} {kind}{next}", self.index));
-        if let Some(boot) = &mut state.boots[self.index] {
-            if !boot.hangs {
-                boot.running = boot.next.clone();
+        let is_silent = {
+            let mut state = self.state();
+            state.changes.push(format!("reboot {} {kind}{next}", self.index));
+            if let Some(boot) = &mut state.boots[self.index] {
+                if !boot.hangs {
+                    boot.running = boot.next.clone();
+                }
+                // It is back at once, which the next look sees.
+                let status = state.nodes[self.index].status.get_or_insert_default();
+                status.boot_id.push(1);
             }
-            // It is back at once, which the next look sees.
-            let status = state.nodes[self.index].status.get_or_insert_default();
-            status.boot_id.push(1);
+            state.restarts_silently
+        };
+        if is_silent {
+            std::future::pending::<()>().await;
         }
         Ok(Response::new(api::RebootResponse {}))
     }

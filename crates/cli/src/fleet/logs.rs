@@ -1,7 +1,6 @@
 //! `polis node logs`.
 
 use std::io::{self, Write as _};
-use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use polis_proto::api::logs_request::{BacklogMode, StreamMode};
@@ -15,7 +14,6 @@ use tonic::{Status, Streaming};
 
 use super::{log_line, reach};
 use crate::arguments::{Backlog, FleetLogsArguments, LogKind, LogOutput, LogSeverity};
-use crate::duration;
 use crate::failure::Failure;
 use crate::operator::{Operator, node_failure};
 use crate::view::{Paint, safe, safe_json};
@@ -26,11 +24,8 @@ pub(super) fn run(arguments: &FleetLogsArguments) -> Result<ExitCode, Failure> {
         let what = format!("the log of {} could not be shown", node.id);
         let failed = |status: &Status| node_failure(&what, &node.id, node.address, status);
         let mut client = NodeManagementClient::new(operator.node_channel(node.id, node.address));
-        let asked = tokio::time::timeout(operator.timeout(), client.logs(request(arguments))).await;
-        let answers = match asked {
-            Ok(answers) => answers.map_err(|status| failed(&status))?.into_inner(),
-            Err(_) => return Err(silent(&what, node.address, operator)),
-        };
+        let asked = client.logs(request(arguments));
+        let answers = node.answer(operator, &what, operator.timeout(), asked).await?;
         match show(answers, arguments.output).await {
             Ok(()) => Ok(()),
             Err(ShowError::Status(status)) => Err(failed(&status)),
@@ -42,13 +37,6 @@ pub(super) fn run(arguments: &FleetLogsArguments) -> Result<ExitCode, Failure> {
         }
     })?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn silent(what: &str, address: SocketAddr, operator: &Operator) -> Failure {
-    Failure::failed(what)
-        .because_of(format!("{address} did not answer within {}", duration::show(operator.timeout())))
-        .quorum("not known from this: other nodes were not asked")
-        .hint(format!("see how the node is: polis cluster health{}", operator.options()))
 }
 
 fn request(arguments: &FleetLogsArguments) -> LogsRequest {

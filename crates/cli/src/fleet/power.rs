@@ -11,7 +11,7 @@ use super::reach;
 use crate::arguments::{PowerArguments, RebootArguments};
 use crate::cluster::{self, StatusDocument};
 use crate::failure::Failure;
-use crate::operator::{Operator, node_failure};
+use crate::operator::Operator;
 use crate::view::Progress;
 
 pub(super) fn reboot(arguments: &RebootArguments) -> Result<ExitCode, Failure> {
@@ -44,7 +44,7 @@ fn run(arguments: &PowerArguments, order: &Order) -> Result<ExitCode, Failure> {
     let (kind, next_boot) = (*kind, *next_boot);
     Operator::run(&arguments.connection, &format!("node {verb}"), async |operator| {
         let node = reach::to_ask(operator, &arguments.id, NODE_MANAGEMENT_PORT).await?;
-        let (id, address) = (node.id.to_string(), node.address);
+        let id = node.id.to_string();
         if !arguments.bypass_quorum {
             let status = cluster::get_status(operator).await?;
             if let Some(loss) = quorum_loss(&status, &id, kind) {
@@ -58,8 +58,8 @@ fn run(arguments: &PowerArguments, order: &Order) -> Result<ExitCode, Failure> {
         let request = RebootRequest { r#type: kind.into(), next_boot: next_boot.into() };
         let what = format!("{id} was not told to {}", if kind == Type::PowerOff { "stop" } else { "restart" });
         // Once only: a second one would hit the node when it has just come back.
-        let answer = NodeManagementClient::new(operator.node_channel(node.id, address)).reboot(request).await;
-        answer.map_err(|status| node_failure(&what, &node.id, address, &status))?;
+        let mut client = NodeManagementClient::new(operator.node_channel(node.id, node.address));
+        node.answer(operator, &what, operator.timeout(), client.reboot(request)).await?;
         let come_back = format!("see it come back: polis node list {id}{}", operator.options());
         Progress::start().line(&match (kind, next_boot) {
             (Type::PowerOff, _) => format!("{id} stops; it has to be started on the spot"),

@@ -4,16 +4,19 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use futures::future::join_all;
-use polis_control::Status;
+use polis_control::Status as NodeStatus;
 use polis_identity::NodeId;
 use polis_proto::node_api::GetStatusRequest;
 use polis_proto::node_api::node_client::NodeClient;
 use polis_rpc::NODE_MANAGEMENT_PORT;
+use tokio::time::timeout;
+use tonic::{Response, Status};
 
 use super::select::Chosen;
 use super::{NodeDocument, list, select};
+use crate::duration;
 use crate::failure::Failure;
-use crate::operator::Operator;
+use crate::operator::{Operator, node_failure};
 use crate::view::Progress;
 
 /// How long a leader is looked for before the nodes at the endpoints are asked themselves: an election takes one or two seconds.
@@ -56,6 +59,40 @@ pub(super) struct Reachable {
     pub(super) address: SocketAddr,
 }
 
+impl Reachable {
+    /// Waits for the answer to a call that this node was asked, `longest` at most. `what` is what has not happened without it, such as
+    /// `n was not told to restart`.
+    ///
+    /// # Errors
+    ///
+    /// When the node refuses, or does not answer in time. Then it may still do what it was asked.
+    pub(super) async fn answer<T>(
+        &self,
+        operator: &Operator,
+        what: &str,
+        longest: Duration,
+        call: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, Failure> {
+        match timeout(longest, call).await {
+            Ok(answer) => {
+                let answer = answer.map_err(|status| node_failure(what, &self.id, self.address, &status));
+                answer.map(Response::into_inner)
+            }
+            Err(_) => Err(self.silent(operator, what, longest)),
+        }
+    }
+
+    fn silent(&self, operator: &Operator, what: &str, longest: Duration) -> Failure {
+        Failure::failed(what)
+            .because_of(format!("{} did not answer within {}", self.address, duration::show(longest)))
+            .quorum("not known from this: other nodes were not asked")
+            .hint(format!(
+                "it may have heard it all the same; before you repeat it, see how the node is: polis cluster health{}",
+                operator.options()
+            ))
+    }
+}
+
 /// Where the node can be asked itself, on `port`. Without a leader, those at the endpoints are asked who they are: what a node
 /// says of itself matters most when the cluster does not answer.
 ///
@@ -63,7 +100,7 @@ pub(super) struct Reachable {
 ///
 /// When the node is not there or not clear, or it is not known where it is.
 pub(super) async fn to_ask(operator: &Operator, id: &str, port: u16) -> Result<Reachable, Failure> {
-    let listed = tokio::time::timeout(LEADER_TIMEOUT, list::get(operator, "")).await;
+    let listed = timeout(LEADER_TIMEOUT, list::get(operator, "")).await;
     let failure = match listed {
         Ok(Ok(nodes)) => return of_list(&nodes, id, port),
         Ok(Err(failure)) if failure.code().is_some() => return Err(failure.into()),
@@ -101,8 +138,8 @@ async fn at_endpoints(operator: &Operator) -> Vec<(NodeId, IpAddr)> {
         let address = endpoint.ip();
         let channel = operator.endpoint_channel(SocketAddr::new(address, NODE_MANAGEMENT_PORT));
         let mut client = NodeClient::new(channel);
-        let answer = tokio::time::timeout(ANSWER_TIMEOUT, client.get_status(GetStatusRequest {})).await.ok()?.ok()?;
-        let status: Status = serde_json::from_str(&answer.into_inner().status_json).ok()?;
+        let answer = timeout(ANSWER_TIMEOUT, client.get_status(GetStatusRequest {})).await.ok()?.ok()?;
+        let status: NodeStatus = serde_json::from_str(&answer.into_inner().status_json).ok()?;
         Some((status.node_id?.parse().ok()?, address))
     }))
     .await;

@@ -24,7 +24,7 @@ use crate::arguments::{ActivationMode, UpdateNodesArguments};
 use crate::cluster;
 use crate::duration;
 use crate::failure::Failure;
-use crate::operator::{CallFailure, Operator, node_failure};
+use crate::operator::{CallFailure, Operator};
 use crate::view::{Progress, count};
 use rollout::{AWAY_TIMEOUT, Decision, Lost, Rollout, Seen, View};
 
@@ -32,6 +32,9 @@ use rollout::{AWAY_TIMEOUT, Decision, Lost, Rollout, Seen, View};
 const POLL: Duration = Duration::from_secs(2);
 /// Longest time that a node may take to say what it runs.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest time that a node may take to fetch and install an image. It gives up to fetch it after 15 minutes by itself; a disk that
+/// spins writes and reads back what it has got within a few more.
+const LONGEST_INSTALLATION: Duration = Duration::from_secs(30 * 60);
 /// The word for all nodes.
 const ALL: &str = "all";
 
@@ -161,8 +164,10 @@ impl Update<'_> {
             os_image: Some(wire(&self.arguments.image_ref)),
             activation_mode: WireMode::None.into(),
         };
-        let answer = NodeManagementClient::new(self.channel(&node)).update_node(request).await;
-        answer.map_err(|status| self.explain(node_failure(&what, &node.id, node.address, &status)))?;
+        let mut client = NodeManagementClient::new(self.channel(&node));
+        let asked = client.update_node(request);
+        let answer = node.answer(self.operator, &what, LONGEST_INSTALLATION, asked).await;
+        answer.map_err(|failure| self.explain(failure))?;
         let boot = self.boot_status(&node).await;
         let Some(BootStatus { running, next: Some(next) }) = boot else {
             return Err(self.explain(
@@ -187,9 +192,11 @@ impl Update<'_> {
         let request = RebootRequest { r#type: kind.into(), next_boot: NextBoot::StartNormal.into() };
         let before = nodes.iter().find(|node| node.node_id == id).and_then(|node| node.boot_id.clone());
         // Once only: a second one would hit the node when it has just come back.
-        let answer = NodeManagementClient::new(self.channel(&node)).reboot(request).await;
         let what = format!("{id} has the image and was not told to restart");
-        answer.map_err(|status| self.explain(node_failure(&what, &node.id, node.address, &status)))?;
+        let mut client = NodeManagementClient::new(self.channel(&node));
+        let asked = client.reboot(request);
+        let answer = node.answer(self.operator, &what, self.operator.timeout(), asked).await;
+        answer.map_err(|failure| self.explain(failure))?;
         self.boots.push((id.to_owned(), before));
         self.rollout.restarted(id, self.begin.elapsed());
         self.progress.line(&format!("{id}: restarts"));

@@ -74,7 +74,7 @@ impl CallFailure {
                 if let Some((address, status)) = last {
                     causes.push(format!("the leader: {}", at(*address, &answer(status))));
                 }
-                causes.extend(failures.iter().map(|(address, failure)| at(*address, &failure.text)));
+                causes.extend(failures.iter().map(|(address, failure)| failure.at(*address)));
                 if causes.is_empty() {
                     causes.push(format!("nobody answered within {}", duration::show(*after)));
                 }

@@ -171,7 +171,7 @@ impl fmt::Display for CallError {
                     let mut text = String::new();
                     for (address, failure) in failures {
                         // Writing to a string does not fail.
-                        let _ = write!(text, "; {address}: {}", failure.text);
+                        let _ = write!(text, "; {}", failure.at(*address));
                     }
                     write!(formatter, "; no node is known to lead{text}")?;
                 } else if last.is_none() {

@@ -79,7 +79,7 @@ pub struct Leader {
 pub struct EndpointFailure {
     /// When.
     pub at: Instant,
-    /// What, for people; without the address.
+    /// What, for people. Where it is about the connection, it begins with the address.
     pub text: String,
     /// Proof that the node that asks was deleted, if that was the answer. Whether it is one is to be checked.
     pub removed: Option<RemovedNode>,
@@ -188,6 +188,14 @@ impl Search {
 }
 
 impl EndpointFailure {
+    /// What went wrong at this address, with the address once.
+    #[must_use]
+    pub fn at(&self, address: SocketAddr) -> String {
+        let text = &self.text;
+        let rest = text.strip_prefix(&address.to_string());
+        if rest.is_some_and(|rest| rest.starts_with(' ')) { text.clone() } else { format!("{address}: {text}") }
+    }
+
     fn now(text: impl Into<String>) -> Self {
         Self { at: Instant::now(), text: text.into(), removed: None }
     }
@@ -263,6 +271,18 @@ mod tests {
         ] {
             let claim = Claim::read(node_id, host, port, own);
             assert_eq!(claim.map(|claim| claim.address), address, "{node_id:?} {host:?} {port} {own:?}");
+        }
+    }
+
+    #[test]
+    fn a_failure_names_its_address_once() {
+        let address: SocketAddr = "127.0.0.1:783".parse().unwrap();
+        for (text, shown) in [
+            ("the connection broke: early end", "127.0.0.1:783: the connection broke: early end"),
+            ("127.0.0.1:783 cannot be reached", "127.0.0.1:783 cannot be reached"),
+            ("127.0.0.1:7835 cannot be reached", "127.0.0.1:783: 127.0.0.1:7835 cannot be reached"),
+        ] {
+            assert_eq!(EndpointFailure::now(text).at(address), shown);
         }
     }
 }

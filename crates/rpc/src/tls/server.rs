@@ -74,9 +74,7 @@ pub(crate) fn judge_key(shown: Option<&[CertificateDer<'_>]>) -> Judgement {
             Ok(key) => Judgement::Believed { peer: Peer::Ephemeral(key), serial_number: None },
             Err(error) => Judgement::NotBelieved(error.to_string()),
         },
-        Some(chain) => {
-            Judgement::NotBelieved(format!("{} certificates were shown, and exactly one is wanted", chain.len()))
-        }
+        Some(chain) => too_many(chain),
     }
 }
 
@@ -88,12 +86,7 @@ pub(crate) fn judge(shown: Option<&[CertificateDer<'_>]>, authority: &AuthorityC
         Some([certificate]) => certificate,
         // OpenSSL sends the CA along when it knows it. That proves nothing and does no harm.
         Some([certificate, issuer]) if **issuer == *authority.der() => certificate,
-        Some(chain) => {
-            return Judgement::NotBelieved(format!(
-                "{} certificates were shown, and exactly one is wanted",
-                chain.len()
-            ));
-        }
+        Some(chain) => return too_many(chain),
     };
     let certificate = match Certificate::from_der(certificate.to_vec()) {
         Ok(certificate) => certificate,
@@ -121,6 +114,10 @@ pub(crate) fn judge(shown: Option<&[CertificateDer<'_>]>, authority: &AuthorityC
             "it is signed by the cluster's CA, but names no node ({not_a_node}) and no user ({not_a_user})"
         )),
     }
+}
+
+fn too_many(chain: &[CertificateDer<'_>]) -> Judgement {
+    Judgement::NotBelieved(format!("{} certificates were shown, and exactly one is wanted", chain.len()))
 }
 
 /// Asks for a certificate and demands that whoever shows one holds its key. It is judged after the handshake.

@@ -198,6 +198,13 @@ impl Drop for Client {
 }
 
 impl Client {
+    /// Waits until it knows no leader.
+    async fn loses(&self) {
+        let mut search = self.client.search();
+        let lost = search.wait_for(|search| search.leader().is_none());
+        tokio::time::timeout(PATIENCE, lost).await.expect("nobody leads").unwrap();
+    }
+
     /// Waits until this node is found, and tells how long it took.
     async fn finds(&self, node: &TestNode) -> (Leader, Duration) {
         let began = Instant::now();
@@ -239,8 +246,7 @@ async fn the_leader_is_found_wherever_one_asks_and_followed() {
         curators.says[index].send_replace(Says::Unsettled);
     }
     curators.down(2).await;
-    let mut search = client.client.search();
-    search.wait_for(|search| search.leader().is_none()).await.unwrap();
+    client.loses().await;
     tokio::time::sleep(Duration::from_millis(500)).await;
     for index in [0, 1] {
         curators.says[index].send_replace(Says::Leads(0));
@@ -416,8 +422,7 @@ async fn errors_of_calls_say_what_happened() {
     assert!((3..40).contains(&attempts.load(Ordering::SeqCst)), "{attempts:?}");
 
     curators.all_say(Says::Unsettled);
-    let mut search = client.client.search();
-    search.wait_for(|search| search.leader().is_none()).await.unwrap();
+    client.loses().await;
     let nobody =
         client.client.call(policy, |channel| async move { call(&channel, READ, b"").await }).await.unwrap_err();
     let text = nobody.to_string();

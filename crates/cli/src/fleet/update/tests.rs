@@ -90,6 +90,18 @@ fn what_would_cost_the_quorum_or_is_no_machine_is_refused_untouched() {
 }
 
 #[test]
+fn a_node_that_does_not_answer_is_not_waited_for_for_ever() {
+    let cluster = machines(3);
+    cluster.state().restarts_silently = true;
+    let id = cluster.node_id(1);
+    for line in [format!("polis node reboot {id}"), format!("polis node update {id} {}", reference())] {
+        let silent = ["was not told to restart", "did not answer within 1.00 s", "polis cluster health"];
+        cluster.polis(&format!("{line} --timeout 1s"), &[0]).fails(1, &silent);
+    }
+    cluster.finish();
+}
+
+#[test]
 fn a_restart_can_be_of_each_kind() {
     let cluster = machines(3);
     let id = cluster.node_id(1);
