@@ -17,7 +17,9 @@ pub struct RecoverRequest {
     pub etcd: Option<PathBuf>,
     /// A snapshot to be used instead of what the node's own member has.
     pub snapshot: Option<PathBuf>,
-    /// What opens a snapshot that is encrypted.
+    /// The device with the data partition, if the node has one for it.
+    pub data_device: Option<PathBuf>,
+    /// What opens a snapshot that is encrypted, and encrypted data of the node whose key is with those that are gone.
     pub recovery_key: Option<RecoveryKey>,
     /// Somebody says that the others are gone for good.
     pub others_are_gone: bool,

@@ -10,10 +10,19 @@ use polis_consensus::{Namespaced, Transaction};
 use polis_identity::NodeId;
 use polis_proto::common::NodeRoles;
 use polis_proto::curator_state::{self, NodeEnrolment};
-use polis_unlock::{Epoch, InvalidMemberList, MemberList, SignedMemberList};
+use polis_unlock::{Epoch, InvalidMemberList, MemberList, Recovery, SignedMemberList};
 
 use crate::state::Versioned;
 use crate::{ClaimError, LeaderState, NodeRecord, Seen, State, StateError, claim, layout};
+
+/// What the node itself has heard of the history of the members, which may be more than its data know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownHistory {
+    /// The highest epoch.
+    pub highest: Epoch,
+    /// The recoveries before the newest list that it has.
+    pub recoveries: Vec<Recovery>,
+}
 
 /// What was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +66,8 @@ pub enum LeaveAloneError {
 
 /// Makes `survivor` the only consensus member of the cluster with this id: the others lose that role and their certificates as
 /// members, nothing of a change of members is left under way, and the signed list names the survivor alone, with a higher incarnation than
-/// any before: `known` is the highest of which the node itself has heard.
+/// any before: `known` is what the node itself has heard of. The list carries a new token, by which this cluster is told from any other that is
+/// recovered from the same one.
 ///
 /// # Errors
 ///
@@ -66,7 +76,7 @@ pub async fn leave_alone(
     root: Namespaced,
     survivor: &NodeId,
     cluster: &str,
-    known: Option<Epoch>,
+    known: Option<KnownHistory>,
 ) -> Result<LeftAlone, LeaveAloneError> {
     let state = State::new(root);
     let found = state.authority_certificate().await?.cluster_id().to_string();
@@ -108,18 +118,25 @@ pub async fn leave_alone(
 async fn list(
     leader: &LeaderState,
     own: &Versioned<Arc<NodeRecord>>,
-    known: Option<Epoch>,
+    known: Option<KnownHistory>,
 ) -> Result<(SignedMemberList, Epoch), LeaveAloneError> {
     let authority = leader.authority().await?;
     let enrolment = leader.get_message::<NodeEnrolment>(&layout::enrolment(&own.value.id)).await?;
     let enrolment = enrolment.map(|found| found.value).unwrap_or_default();
     let present = match leader.get_message::<curator_state::SignedMemberList>(&layout::epoch()).await? {
-        Some(found) => Some(SignedMemberList::verify(found.value, authority.certificate())?.list().epoch()),
+        Some(found) => {
+            let list = SignedMemberList::verify(found.value, authority.certificate())?;
+            Some(KnownHistory { highest: list.list().epoch(), recoveries: list.list().recoveries().to_vec() })
+        }
         None => None,
     };
-    let highest = present.max(known).map_or(Epoch::FIRST.incarnation, |epoch| epoch.incarnation);
+    let newest = present.into_iter().chain(known).max_by_key(|history| history.highest);
+    let KnownHistory { highest, mut recoveries } =
+        newest.unwrap_or_else(|| KnownHistory { highest: Epoch::FIRST, recoveries: Vec::new() });
+    let highest = highest.incarnation;
     let epoch = Epoch { incarnation: highest.saturating_add(1), epoch: 1 };
     let entry = own.value.member_entry(&enrolment);
     let cluster = authority.certificate().cluster_id();
-    Ok((MemberList::new(cluster, epoch, vec![entry]).sign(&authority), epoch))
+    recoveries.push(Recovery { incarnation: epoch.incarnation, token: rand::random() });
+    Ok((MemberList::new(cluster, epoch, vec![entry]).with_recoveries(recoveries).sign(&authority), epoch))
 }

@@ -96,6 +96,12 @@ pub fn register_ticket() -> String {
     format!("{CURATOR}/global/register_ticket")
 }
 
+/// Present if the ticket with this digest is one of this cluster that was rotated away.
+#[must_use]
+pub fn retired_ticket(digest: &[u8; 32]) -> String {
+    format!("{}retired_tickets/{}", polis(), hex::encode(digest))
+}
+
 /// From a join key to the id of its node.
 #[must_use]
 pub fn join_key(key: &PublicKey) -> String {

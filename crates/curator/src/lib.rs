@@ -14,6 +14,7 @@
 #[cfg(test)]
 extern crate self as polis_curator;
 
+mod adopt;
 mod alone;
 mod birth;
 #[cfg(test)]
@@ -30,7 +31,8 @@ mod store;
 mod tombstone;
 mod watch;
 
-pub use alone::{LeaveAloneError, LeftAlone, leave_alone};
+pub use adopt::{AdoptError, Adopted, Newcomer, adopt, wanted_of_nodes};
+pub use alone::{KnownHistory, LeaveAloneError, LeftAlone, leave_alone};
 pub use birth::{Birth, BirthError, Cluster, PeerAuthority, create_cluster};
 pub use curator::{Curator, Settings};
 pub use heartbeat::{HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT, Heartbeats};

@@ -10,6 +10,7 @@ use polis_supervisor::with_causes;
 
 use crate::failure::Failure;
 use crate::parameter_source::{GivenParameters, ParametersOrigin};
+use crate::restoration::is_restoration;
 
 /// What to do after a start.
 pub enum Decision {
@@ -86,6 +87,9 @@ fn resume(
     journal: Journal,
     parameters: impl FnOnce() -> Result<GivenParameters, Failure>,
 ) -> Result<Decision, Failure> {
+    if is_restoration(&journal) {
+        return Err(Failure::RestorationCutOff);
+    }
     match accept(&journal.parameters, ParametersOrigin::Journal)? {
         // A founder learns its CA together with being a member.
         Accepted::Bootstrap(_) if journal.cluster_ca.is_some() => Err(Failure::Disk {

@@ -86,7 +86,7 @@ impl<C: ConsensusProvider> Inner<C> {
 }
 
 /// The keys that a data partition is formatted with. They are durable before that.
-fn first_keys(journal: &Journal) -> Result<Option<UnlockKeys>, Failure> {
+pub(crate) fn first_keys(journal: &Journal) -> Result<Option<UnlockKeys>, Failure> {
     match keys_at_start(journal)? {
         KeysAtStart::NotNeeded => Ok(None),
         KeysAtStart::Own { node, cluster } if !cluster.is_empty() => {

@@ -81,6 +81,12 @@ pub enum Failure {
         /// What the cluster said.
         reason: String,
     },
+    /// The restoration of a snapshot was begun here, and not finished.
+    #[error(
+        "a snapshot was being restored at this root, and that was cut off before there was a node; nothing was changed. Repeat `polis cluster \
+         recover --snapshot` as it was given, which begins anew, or delete what is left with `polis node reset --root DIR`"
+    )]
+    RestorationCutOff,
     /// There is no journal, and there are the data of a node.
     #[error(
         "the data directory {} belongs to {owner}, and there is no enrolment journal to say that this is that node: neither {} \
@@ -151,6 +157,7 @@ impl Failure {
             | Self::ParametersUnreadable { .. }
             | Self::Parameters { .. }
             | Self::Removed { .. }
+            | Self::RestorationCutOff
             | Self::DataWithoutJournal { .. }
             | Self::NewerFile(_)
             | Self::File { .. }
@@ -184,6 +191,7 @@ impl Failure {
             | Self::StorageUnavailable { .. }
             | Self::TpmUnavailable { .. }
             | Self::Removed { .. }
+            | Self::RestorationCutOff
             | Self::DataWithoutJournal { .. }
             | Self::NewerFile(_)
             | Self::Gone => None,

@@ -11,7 +11,8 @@ use crate::sealing::founders_seal;
 
 /// How the data of a founder are protected under this policy of its cluster. What a host cannot do is refused: a permissive policy is
 /// a leave for others to protect their data less, and no reason for the first to do so unasked.
-pub(crate) const fn recommended_storage(policy: StoragePolicy) -> StorageSecurity {
+#[must_use]
+pub const fn recommended_storage(policy: StoragePolicy) -> StorageSecurity {
     match policy {
         StoragePolicy::Permissive | StoragePolicy::NeedsEncryptionAndAuthentication => {
             StorageSecurity::AuthenticatedEncrypted

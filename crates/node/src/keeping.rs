@@ -29,8 +29,13 @@ pub(crate) struct Keeping {
 impl Keeping {
     /// That of a node whose root is this disk. Changes nothing.
     pub(crate) fn new(disk: Arc<dyn Disk>, options: &Options) -> Self {
-        let seals = seals(options.tpm_helper.as_deref());
-        match &options.data_device {
+        Self::with(disk, options.data_device.as_deref(), options.tpm_helper.as_deref())
+    }
+
+    /// The same with its data on this device, if it has one for them, and with this program for its TPM, if that is not to be looked for.
+    pub(crate) fn with(disk: Arc<dyn Disk>, data_device: Option<&Path>, tpm_helper: Option<&Path>) -> Self {
+        let seals = seals(tpm_helper);
+        match data_device {
             None => {
                 let backends = DirectoryBackends::new(disk);
                 Self { disk: backends.disk(), backends: Arc::new(backends), seals }

@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use polis_identity::NodeId;
-use polis_unlock::Epoch;
+use polis_unlock::{Epoch, Lineage};
 
 /// For how long no leader of the own side must have been found before one of another is followed: longer than machines that are
 /// switched on together differ in their start, and short enough for somebody who waits for a survivor to join again.
@@ -41,8 +41,11 @@ pub(crate) struct Candidate {
 /// What the list of a candidate says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CandidateList {
-    /// Its epoch.
+    /// Its epoch, for people.
     pub(crate) epoch: Epoch,
+    /// How its history stands to that of the list that this node has. Two incarnations of the same number may be those of two members that
+    /// were recovered apart from each other.
+    pub(crate) lineage: Lineage,
     /// Whether it names the node that asks.
     pub(crate) names_us: bool,
 }
@@ -63,25 +66,20 @@ pub(crate) fn is_own_leader(member: OwnMember, candidate: &NodeId) -> bool {
     member == OwnMember::Works { leader: Some(*candidate) }
 }
 
-/// Whether a node with this member, whose newest list has this epoch, follows the candidate.
-pub(crate) fn may_follow(member: OwnMember, known: Option<Epoch>, candidate: &Candidate) -> Verdict {
+/// Whether a node with this member, which has a list of members, follows the candidate.
+pub(crate) fn may_follow(member: OwnMember, candidate: &Candidate) -> Verdict {
     if is_own_leader(member, &candidate.node_id) {
         return Verdict::Follow;
     }
-    // Who knows no list has never heard of any side.
-    let Some(known) = known else { return Verdict::Follow };
     let Some(list) = candidate.list else { return may_follow_unseen(member) };
-    if list.epoch.incarnation == known.incarnation {
-        return Verdict::Follow;
-    }
-    let is_newer = list.epoch.incarnation > known.incarnation;
-    match member {
-        OwnMember::Works { .. } => Verdict::Never,
-        OwnMember::None | OwnMember::Lost if is_newer && list.names_us => Verdict::Follow,
-        OwnMember::None => Verdict::WhenPatienceEnds,
-        OwnMember::Lost if is_newer => Verdict::WhenPatienceEnds,
-        // What its own data are a part of was made of that side.
-        OwnMember::Lost => Verdict::Never,
+    match (list.lineage, member) {
+        (Lineage::Same, _) => Verdict::Follow,
+        (Lineage::Later | Lineage::Earlier | Lineage::Parted, OwnMember::Works { .. }) => Verdict::Never,
+        (Lineage::Later, OwnMember::None | OwnMember::Lost) if list.names_us => Verdict::Follow,
+        (Lineage::Later, OwnMember::None | OwnMember::Lost) => Verdict::WhenPatienceEnds,
+        (Lineage::Earlier | Lineage::Parted, OwnMember::None) => Verdict::WhenPatienceEnds,
+        // What its own data are a part of was made of that side, or has nothing to do with it.
+        (Lineage::Earlier | Lineage::Parted, OwnMember::Lost) => Verdict::Never,
     }
 }
 
@@ -106,38 +104,41 @@ mod tests {
         let works = OwnMember::Works { leader: Some(other) };
         let settling = OwnMember::Works { leader: None };
         let (none, lost) = (OwnMember::None, OwnMember::Lost);
+        use Lineage::{Earlier, Parted, Same};
         use Verdict::{Follow, Never, WhenPatienceEnds as Later};
-        // Incarnation that is known here; incarnation of the candidate, and whether its list names this node.
+        // How the list of the candidate stands to the known one, and whether it names this node.
         let cases = [
-            ("a worker that has heard of nothing", none, None, Some((2, false)), Follow),
-            ("a worker", none, Some(1), Some((1, false)), Follow),
-            ("a worker, of a recovered cluster", none, Some(1), Some((2, false)), Later),
-            ("a worker that is to join there", none, Some(1), Some((2, true)), Follow),
-            ("a worker of the recovered cluster, of the old one", none, Some(2), Some((1, false)), Later),
-            ("a worker, of one that tells it no list", none, Some(1), None, Follow),
-            ("a member in an election", lost, Some(1), Some((1, true)), Follow),
-            ("a member that is taken out", lost, Some(1), Some((1, false)), Follow),
-            ("a survivor without quorum", lost, Some(1), Some((2, false)), Later),
-            ("a survivor that the new list names", lost, Some(1), Some((2, true)), Follow),
-            ("a survivor that is not let in", lost, Some(1), None, Later),
-            ("a survivor that has lost its list", lost, None, Some((2, false)), Follow),
-            ("a recovered one without quorum, of the old side", lost, Some(2), Some((1, true)), Never),
-            ("the majority, in a change of its leader", works, Some(1), Some((1, true)), Follow),
-            ("the majority, of the cut-off minority", works, Some(1), Some((2, false)), Never),
-            ("the majority, of one that names it", works, Some(1), Some((2, true)), Never),
-            ("the majority, of one that does not let it in", works, Some(1), None, Never),
-            ("the minority, of the majority", works, Some(2), Some((1, true)), Never),
-            ("the majority, before its curator knows", settling, Some(1), Some((2, false)), Never),
-            ("the same, of its own side", settling, Some(1), Some((1, true)), Follow),
+            ("a worker", none, Some((Same, false)), Follow),
+            ("a worker, of a recovered cluster", none, Some((Lineage::Later, false)), Later),
+            ("a worker that is to join there", none, Some((Lineage::Later, true)), Follow),
+            ("a worker of the recovered cluster, of the old one", none, Some((Earlier, false)), Later),
+            ("a worker, of one that tells it no list", none, None, Follow),
+            ("a member in an election", lost, Some((Same, true)), Follow),
+            ("a member that is taken out", lost, Some((Same, false)), Follow),
+            ("a survivor without quorum", lost, Some((Lineage::Later, false)), Later),
+            ("a survivor that the new list names", lost, Some((Lineage::Later, true)), Follow),
+            ("a survivor that is not let in", lost, None, Later),
+            ("a recovered one without quorum, of the old side", lost, Some((Earlier, true)), Never),
+            ("the majority, in a change of its leader", works, Some((Same, true)), Follow),
+            ("the majority, of the cut-off minority", works, Some((Lineage::Later, false)), Never),
+            ("the majority, of one that names it", works, Some((Lineage::Later, true)), Never),
+            ("the majority, of one that does not let it in", works, None, Never),
+            ("the minority, of the majority", works, Some((Earlier, true)), Never),
+            ("the majority, before its curator knows", settling, Some((Lineage::Later, false)), Never),
+            ("the same, of its own side", settling, Some((Same, true)), Follow),
+            ("one that was recovered, of another that was", works, Some((Parted, false)), Never),
+            ("the same, without quorum", lost, Some((Parted, false)), Never),
+            ("the same, of one that names it", lost, Some((Parted, true)), Never),
+            ("a worker of one that was recovered, of another that was", none, Some((Parted, false)), Later),
         ];
-        for (name, member, known, list, expected) in cases {
-            let epoch = |incarnation| Epoch { incarnation, epoch: 5 };
-            let list = list.map(|(incarnation, names_us)| CandidateList { epoch: epoch(incarnation), names_us });
+        for (name, member, list, expected) in cases {
+            let epoch = Epoch { incarnation: 2, epoch: 5 };
+            let list = list.map(|(lineage, names_us)| CandidateList { epoch, lineage, names_us });
             let candidate = Candidate { node_id: leader, list };
-            assert_eq!(may_follow(member, known.map(epoch), &candidate), expected, "{name}");
+            assert_eq!(may_follow(member, &candidate), expected, "{name}");
             // Whom the own curator names is followed whatever the lists are.
             let own = OwnMember::Works { leader: Some(leader) };
-            assert_eq!(may_follow(own, known.map(epoch), &candidate), Follow, "{name}, named by the own curator");
+            assert_eq!(may_follow(own, &candidate), Follow, "{name}, named by the own curator");
         }
     }
 }

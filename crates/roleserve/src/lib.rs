@@ -22,6 +22,7 @@
 //! | `other-side` | on the leader: says so when a silent node follows another leader, as after a node that was only cut off was recovered |
 //! | `peer-revocations` | keeps the consensus member from speaking to members that were removed |
 //! | `record` | follows what the cluster has recorded about this node |
+//! | `replacement` | asks the cluster to replace the consensus member of this node when etcd cannot read its data |
 //! | `report` | tells the cluster the share key, which member list is durable here, and how the node has split its key |
 //! | `status` | tells the cluster address, version and curator of this node |
 //! | `trust` | puts together whom the cluster has let go, for the servers of this node |

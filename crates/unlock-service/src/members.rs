@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use polis_identity::{NodeId, PublicKey};
 use polis_supervisor::BoxError;
-use polis_unlock::{Epoch, Floors, SignedMemberList};
+use polis_unlock::{Epoch, Floors, Lineage, SignedMemberList};
 use tokio::sync::{Mutex, watch};
 
 /// What the node knows of the cluster's members.
@@ -78,6 +78,8 @@ pub enum StoreMembersError {
 pub struct Members(Arc<Inner>);
 
 struct Inner {
+    /// This node.
+    own: NodeId,
     store: Arc<dyn Store>,
     known: watch::Sender<Arc<KnownMembers>>,
     /// Held by whoever writes.
@@ -85,10 +87,10 @@ struct Inner {
 }
 
 impl Members {
-    /// What was stored before, and where more is to be stored.
+    /// What the node `own` has stored before, and where more is to be stored.
     #[must_use]
-    pub fn new(store: Arc<dyn Store>, stored: KnownMembers) -> Self {
-        Self(Arc::new(Inner { store, known: watch::Sender::new(Arc::new(stored)), writes: Mutex::default() }))
+    pub fn new(own: NodeId, store: Arc<dyn Store>, stored: KnownMembers) -> Self {
+        Self(Arc::new(Inner { own, store, known: watch::Sender::new(Arc::new(stored)), writes: Mutex::default() }))
     }
 
     /// What is known, and what will be.
@@ -103,17 +105,36 @@ impl Members {
         Arc::clone(&self.0.known.borrow())
     }
 
-    /// Takes over a list that is newer than the known one. Returns whether it is; an older one changes nothing.
+    /// Takes over a list that is newer than the known one, whoever has brought it. Returns whether it did; an older one changes nothing,
+    /// and neither does one of a cluster that was recovered without this node: its signature is good, and yet it may be that of a member
+    /// that was only cut off, while the cluster of this node lives.
     ///
     /// # Errors
     ///
     /// When it cannot be stored. Then it is not taken over.
     pub async fn take_over(&self, list: SignedMemberList) -> Result<bool, StoreMembersError> {
+        let known = self.known();
+        let highest = known.list.as_ref().map(|known| known.list().epoch()).max(known.highest);
+        // What is known only ever rises, so that this stays true.
+        if highest.is_some_and(|highest| list.list().supersedes(highest, &self.0.own)) {
+            return Ok(false);
+        }
+        self.follow(list).await
+    }
+
+    /// The same for the list of a leader that this node has decided to follow: it also takes over one that does not name this node. One
+    /// of a cluster that was recovered apart from its own it does not take over from anybody: no order is between the two.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be stored. Then it is not taken over.
+    pub async fn follow(&self, list: SignedMemberList) -> Result<bool, StoreMembersError> {
         let _writes = self.0.writes.lock().await;
         let epoch = list.list().epoch();
         let known = self.known();
         let is_newer = known.list.as_ref().is_none_or(|known| known.list().epoch() < epoch);
-        if !is_newer || known.highest.is_some_and(|highest| highest > epoch) {
+        let is_parted = known.list.as_ref().is_some_and(|known| list.list().lineage(known.list()) == Lineage::Parted);
+        if is_parted || !is_newer || known.highest.is_some_and(|highest| highest > epoch) {
             return Ok(false);
         }
         self.0.store.store_list(&list).await.map_err(|source| StoreMembersError::List { epoch, source })?;
@@ -150,7 +171,7 @@ mod tests {
     use std::sync::Mutex as StdMutex;
 
     use polis_identity::{CLUSTER_AUTHORITY_NAME, CertificateAuthority, NodeKey};
-    use polis_unlock::MemberList;
+    use polis_unlock::{MemberEntry, MemberList, Recovery, Standing};
 
     use super::*;
 
@@ -176,6 +197,11 @@ mod tests {
         }
     }
 
+    /// Tokens of recoveries.
+    const OWN: u64 = 1;
+    /// See [`OWN`].
+    const OTHER: u64 = 2;
+
     fn at(epoch: u64) -> Epoch {
         Epoch { incarnation: 1, epoch }
     }
@@ -187,7 +213,8 @@ mod tests {
             |epoch| MemberList::new(authority.certificate().cluster_id(), at(epoch), Vec::new()).sign(&authority);
         let recorder = Arc::new(Recorder(StdMutex::new(Some(Vec::new()))));
         let stored = KnownMembers { highest: Some(at(3)), ..KnownMembers::default() };
-        let members = Members::new(Arc::clone(&recorder) as Arc<dyn Store>, stored);
+        let own = NodeId::of(&NodeKey::generate().public());
+        let members = Members::new(own, Arc::clone(&recorder) as Arc<dyn Store>, stored);
         // It has lost its list, and knows that it had a newer one.
         assert!(!members.take_over(list(2)).await.unwrap());
         assert!(members.take_over(list(3)).await.unwrap());
@@ -205,5 +232,58 @@ mod tests {
         assert!(members.raise_floor(owner, at(6)).await.is_err());
         assert_eq!(members.known(), before);
         assert_eq!((before.highest, before.floors.of(&owner)), (Some(at(5)), Some(at(4))));
+    }
+
+    #[tokio::test]
+    async fn a_recovered_side_leads_nobody_away_whom_it_does_not_name() {
+        let authority = CertificateAuthority::generate(CLUSTER_AUTHORITY_NAME);
+        let [own, other] = [(); 2].map(|()| NodeKey::generate().public());
+        let entry = |key: PublicKey| MemberEntry {
+            node_id: NodeId::of(&key),
+            public_key: key,
+            join_key: key,
+            share_key: None,
+            addresses: Vec::new(),
+            standing: Standing::Stays,
+        };
+        // A list of a later incarnation than the first is of this recovery.
+        let list = |(incarnation, epoch), token, keys: &[PublicKey]| {
+            let entries = keys.iter().copied().map(entry).collect();
+            let epoch = Epoch { incarnation, epoch };
+            let recoveries = (2..=incarnation).map(|incarnation| Recovery { incarnation, token }).collect();
+            let list = MemberList::new(authority.certificate().cluster_id(), epoch, entries);
+            list.with_recoveries(recoveries).sign(&authority)
+        };
+        let both = [own, other];
+        let at = |incarnation, epoch| Some(Epoch { incarnation, epoch });
+        // The list that is known and the highest epoch that was seen; the epoch, the recoveries and the members of the list that somebody
+        // brings; whether it is taken over, and whether it is when it is that of the leader that is followed.
+        let cases = [
+            ("without this node, in its own history", Some((1, 3)), at(1, 3), ((1, 4), OWN, &both[1..]), true, true),
+            ("of a recovered cluster that names it", Some((1, 3)), at(1, 3), ((2, 1), OWN, &both[..]), true, true),
+            ("of a recovered cluster without it", Some((1, 3)), at(1, 3), ((2, 1), OWN, &both[1..]), false, true),
+            ("the same, when its own is lost", None, at(1, 3), ((2, 1), OWN, &both[1..]), false, true),
+            ("the same, when it has never heard of any", None, None, ((2, 1), OWN, &both[1..]), true, true),
+            ("that was seen, and is lost", None, at(2, 1), ((2, 1), OWN, &both[1..]), true, true),
+            ("of what it was recovered from", Some((2, 1)), at(2, 1), ((1, 9), OWN, &both[..]), false, false),
+            ("of its own recovered cluster", Some((2, 1)), at(2, 1), ((2, 2), OWN, &both[..]), true, true),
+            ("of one that was recovered apart", Some((2, 1)), at(2, 1), ((2, 9), OTHER, &both[1..]), false, false),
+            ("the same, and it names this node", Some((2, 1)), at(2, 1), ((3, 9), OTHER, &both[..]), false, false),
+        ];
+        for (name, known, highest, (epoch, token, keys), is_taken, is_followed) in cases {
+            let brought = list(epoch, token, keys);
+            for (follows, expected) in [(false, is_taken), (true, is_followed)] {
+                let stored =
+                    KnownMembers { list: known.map(|at| list(at, OWN, &both)), highest, ..KnownMembers::default() };
+                let recorder = Arc::new(Recorder(StdMutex::new(Some(Vec::new()))));
+                let members = Members::new(NodeId::of(&own), recorder, stored.clone());
+                let taken = match follows {
+                    true => members.follow(brought.clone()).await,
+                    false => members.take_over(brought.clone()).await,
+                };
+                assert_eq!(taken.unwrap(), expected, "{name}, {follows}");
+                assert_eq!(*members.known() == stored, !expected, "{name}, {follows}");
+            }
+        }
     }
 }

@@ -6,9 +6,11 @@ use polis_identity::{AuthorityCertificate, NodeId};
 use polis_proto::curator_state;
 
 use crate::progress::{NotNamed, PeerAnswer, PeerProgress, Progress};
-use crate::request::{Refusal, SealedShare, UnlockReply, UnlockRequest, Want};
+use crate::request::{Reason, Refusal, SealedShare, UnlockReply, UnlockRequest, Want};
 use crate::share;
-use crate::{ClusterUnlockKey, Counts, Epoch, KeyCheckValue, Share, SignedMemberList, Split, UnlockFile};
+use crate::{
+    ClusterUnlockKey, Counts, Epoch, KeyCheckValue, Lineage, MemberList, Share, SignedMemberList, Split, UnlockFile,
+};
 
 mod peer;
 
@@ -131,7 +133,8 @@ pub struct Collector {
     dead: BTreeSet<KeyCheckValue>,
     /// A key that is being tried. Nobody is asked meanwhile.
     trying: Option<KeyCheckValue>,
-    superseded: bool,
+    /// Epoch of the newest list of a recovered cluster that does not name the node, and that it does not take over.
+    superseded: Option<Epoch>,
     reported: Option<Progress>,
 }
 
@@ -168,7 +171,7 @@ impl Collector {
             peers: BTreeMap::new(),
             dead: BTreeSet::new(),
             trying: None,
-            superseded: false,
+            superseded: None,
             reported: None,
         };
         collector.follow_members();
@@ -290,8 +293,13 @@ impl Collector {
     ) -> PeerAnswer {
         match SignedMemberList::verify(wire, &self.authority) {
             Ok(list) => {
-                self.take_list(list, actions);
-                PeerAnswer::NewerMembers
+                if self.hear_of(list, actions) {
+                    PeerAnswer::NewerMembers
+                } else {
+                    // Such a peer has nothing for this node, however often it is asked.
+                    let detail = "it is of a cluster that was recovered without this node, or apart from it".to_owned();
+                    PeerAnswer::Refused { reason: Reason::NothingToGive, detail, counts: None }
+                }
             }
             Err(_) => {
                 actions.push(Action::Alarm(Alarm::BadList { peer: node }));
@@ -300,14 +308,29 @@ impl Collector {
         }
     }
 
+    /// The newer list wins, unless it is of a cluster that was recovered without this node or apart from it. Those whom its own list names are the ones
+    /// who hold its shares, and they may well live: a member that was only cut off has become that cluster. Returns whether the list is of
+    /// this node's own cluster.
+    fn hear_of(&mut self, list: SignedMemberList, actions: &mut Vec<Action>) -> bool {
+        if self.members.as_ref().is_some_and(|known| is_of_others(list.list(), known.list(), &self.id)) {
+            self.superseded = self.superseded.max(Some(list.list().epoch()));
+            return false;
+        }
+        self.take_list(list, actions);
+        true
+    }
+
     /// The newer list wins.
     fn take_list(&mut self, list: SignedMemberList, actions: &mut Vec<Action>) {
         let known = self.members.as_ref().map(|known| known.list().epoch());
         if known.is_some_and(|known| known >= list.list().epoch()) {
             return;
         }
-        self.superseded |= known.is_some_and(|known| list.list().supersedes(known, &self.id));
-        self.superseded &= list.list().member(&self.id).is_none();
+        if known.is_some_and(|known| list.list().supersedes(known, &self.id)) {
+            self.superseded = self.superseded.max(Some(list.list().epoch()));
+        }
+        let ends = |superseded: Epoch| list.list().epoch() >= superseded && list.list().member(&self.id).is_some();
+        self.superseded = self.superseded.filter(|superseded| !ends(*superseded));
         actions.push(Action::Persist(list.clone()));
         self.members = Some(list);
         self.follow_members();
@@ -388,7 +411,8 @@ impl Collector {
         });
         let not_named = list
             .filter(|list| list.member(&self.id).is_none())
-            .map(|list| NotNamed { epoch: list.epoch(), is_superseded: self.superseded });
+            .map(|list| NotNamed { epoch: list.epoch(), is_superseded: false });
+        let not_named = self.superseded.map(|epoch| NotNamed { epoch, is_superseded: true }).or(not_named);
         let nearest = self.collections.iter().filter(|collection| !collection.is_spent(&self.dead));
         Progress {
             counts: nearest.map(Collection::counts).min_by_key(|counts| counts.need.saturating_sub(counts.have)),
@@ -421,6 +445,11 @@ impl Collection {
         }
         share::combine(self.split.scheme, &self.shares.values().take(needed).collect::<Vec<_>>())
     }
+}
+
+/// Whether a list is of a cluster that was recovered without this node, which knows another list, or apart from its own.
+fn is_of_others(list: &MemberList, known: &MemberList, own: &NodeId) -> bool {
+    list.supersedes(known.epoch(), own) || list.lineage(known) == Lineage::Parted
 }
 
 #[cfg(test)]

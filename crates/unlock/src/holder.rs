@@ -6,7 +6,7 @@ use polis_identity::{AuthorityCertificate, NodeId, PublicKey, ShareKey};
 
 use crate::request::{Counts, Reason, Refusal, SealedShare, UnlockReply, UnlockRequest, Want};
 use crate::sealing::{Binding, Sealing};
-use crate::{ClusterUnlockKey, Epoch, MemberEntry, Share, SignedMemberList};
+use crate::{ClusterUnlockKey, Epoch, Lineage, MemberEntry, Share, SignedMemberList};
 
 /// What a node has at hand when it is asked. It is enough to answer while the node is locked.
 pub struct Holder<'a> {
@@ -131,6 +131,15 @@ impl Holder<'_> {
             return Err(refused(Reason::BadList, "it does not name the node that shows it"));
         }
         let epoch = shown.list().epoch();
+        let known = self.list.map(|list| list.list().epoch()).max(self.highest);
+        // Whom the caller has lost, it has lost: this node stays with those of its own list.
+        let is_parted = self.list.is_some_and(|list| shown.list().lineage(list.list()) == Lineage::Parted);
+        if is_parted || known.is_some_and(|known| shown.list().supersedes(known, &self.id)) {
+            return Err(refused(
+                Reason::BadList,
+                "it is that of a cluster that was recovered without the node that is asked",
+            ));
+        }
         match self.list {
             Some(known) if known.list().epoch() < epoch => Ok(Some(shown)),
             Some(known) if !is_member => Err(UnlockReply::NewerMembers(known.wire().clone())),

@@ -38,7 +38,7 @@ pub use epoch::Epoch;
 pub use file::{HeldShare, InvalidUnlockFile, SealedUnlockFile, Split, UnlockFile};
 pub use holder::{ClusterWord, Decision, Floors, Holder, Rate};
 pub use key::{ClusterUnlockKey, KeyCheckValue};
-pub use members::{InvalidMemberList, MemberEntry, MemberList, SignedMemberList, Standing};
+pub use members::{InvalidMemberList, Lineage, MemberEntry, MemberList, Recovery, SignedMemberList, Standing};
 pub use progress::{NotNamed, PeerAnswer, PeerProgress, Progress};
 pub use request::{Counts, InvalidUnlockMessage, Reason, Refusal, SealedShare, UnlockReply, UnlockRequest, Want};
 pub use sealing::{Binding, Hpke, SEALED_SHARE_LENGTH, Sealing, UnusableShareKey};

@@ -2,10 +2,12 @@
 //!
 //! Anybody who knows the certificate of the cluster's authority can check a list, without a connection to the cluster.
 
+mod lineage;
 mod list;
 
 use polis_identity::{ClusterId, InvalidPublicKeyError, NodeId, WrongSignatureError};
 
+pub use self::lineage::{Lineage, Recovery};
 pub use self::list::{MemberEntry, MemberList, SignedMemberList, Standing};
 
 /// A signed member list that cannot be believed.

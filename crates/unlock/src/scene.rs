@@ -83,6 +83,11 @@ pub(crate) fn at(incarnation: u64, epoch: u64) -> Epoch {
     Epoch { incarnation, epoch }
 }
 
+/// A list, signed.
+pub(crate) fn signed(list: MemberList) -> SignedMemberList {
+    list.sign(&AUTHORITY)
+}
+
 /// A signed list of these nodes.
 pub(crate) fn list(epoch: Epoch, nodes: &[u8]) -> SignedMemberList {
     MemberList::new(cluster(), epoch, nodes.iter().map(|node| Node(*node).entry()).collect()).sign(&AUTHORITY)

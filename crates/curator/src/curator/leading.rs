@@ -113,7 +113,8 @@ mod tests {
         let etcd = Etcd::start().await;
         let leader = leader(&etcd.state(), etcd.node_id(), 1);
         let leadership = watch::Sender::new(Leadership::Leader(leader));
-        let outcome = while_leading(leadership.subscribe(), |_| async { Err("broken".into()) }).await;
+        let outcome = while_leading(leadership.subscribe(), |_| async { Err("broken".into()) });
+        let outcome = timeout(Duration::from_secs(20), outcome).await.unwrap();
         assert_eq!(outcome.unwrap_err().to_string(), "broken");
         etcd.stop().await;
     }

@@ -10,7 +10,7 @@ use polis_proto::api::node::Health;
 use polis_proto::common::{NodeState, NodeTpmUsage};
 use polis_proto::curator_state::membership_intent::Operation as WireOperation;
 use polis_proto::curator_state::{MembershipIntent, NodeEnrolment, QueuedJoin, UnfinishedRemoval as WireUnfinished};
-use polis_unlock::{Epoch, MemberEntry, SignedMemberList};
+use polis_unlock::{Epoch, MemberEntry, Recovery, SignedMemberList};
 use tokio::time::Instant;
 
 use super::Members;
@@ -323,6 +323,11 @@ impl Observation {
     /// The epoch of the next list.
     pub(super) fn next_epoch(&self) -> Epoch {
         self.list.as_ref().map_or(Epoch::FIRST, |list| list.value.list().epoch().next())
+    }
+
+    /// The recoveries that the cluster has gone through, which each list carries on.
+    pub(super) fn recoveries(&self) -> Vec<Recovery> {
+        self.list.as_ref().map(|list| list.value.list().recoveries().to_vec()).unwrap_or_default()
     }
 }
 

@@ -165,6 +165,7 @@ impl Members {
         let epoch = observation.next_epoch();
         let list = MemberList::new(authority.certificate().cluster_id(), epoch, entries)
             .with_two_confirmed(observation.two_confirmed)
+            .with_recoveries(observation.recoveries())
             .sign(&authority);
         let transaction = match &observation.list {
             Some(known) => Transaction::new().if_modified_at(layout::epoch(), known.revision),

@@ -26,6 +26,7 @@ mod management;
 mod owner;
 mod policy;
 mod recovery;
+mod refusal;
 mod text;
 mod ticket;
 

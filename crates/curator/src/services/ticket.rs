@@ -18,7 +18,7 @@ use crate::{LeaderState, StateError, layout};
 /// Digests of tickets that were rotated away lie here. They are not secret: a ticket has 256 random bits.
 fn retired(ticket: &RegisterTicket) -> String {
     let digest = Sha256::new().chain_update(b"polis retired ticket v1\0").chain_update(&*ticket.to_bytes()).finalize();
-    format!("{}retired_tickets/{}", layout::polis(), hex::encode(digest))
+    layout::retired_ticket(&digest.into())
 }
 
 /// The ticket; it is made if there is none.

@@ -129,7 +129,7 @@ impl<C: ConsensusProvider> Inner<C> {
         let (store, known) = self.load_members(context, journal, &authority).await?;
         let store = Arc::new(store);
         *self.cold_start.store.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&store));
-        let members = Members::new(store, known);
+        let members = Members::new(NodeId::of(&public_key), store, known);
         self.cold_start.keys.send_replace(Some(Arc::new(MemberKeys {
             id: NodeId::of(&public_key),
             public_key,

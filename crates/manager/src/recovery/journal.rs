@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 
 use polis_condition::Severity;
-use polis_storage::data::{DataError, Found, UnlockKeys};
+use polis_storage::data::{DataError, UnlockKeys};
 use polis_storage::journal::{SealKind, SealTrouble};
 use polis_storage::{GenerationsError, Journal, JournalError, Layout, Loaded};
 use polis_supervisor::{BoxError, Context, with_causes};
@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use super::orders::RecoveryOrder;
 use crate::bring_up::node_id;
 use crate::consensus::ConsensusProvider;
+use crate::data_offline::check_formatted;
 use crate::manager::Inner;
 use crate::pace::{Pace, Pauses};
 use crate::sealing::applicants_seal;
@@ -160,16 +161,7 @@ impl<C: ConsensusProvider> Inner<C> {
         let node = node.ok_or_else(|| RecordError::Other("the record has no key of the data".into()))?;
         let partition = self.settings.backends.choose(security).map_err(other)?;
         let found = context.unless_cancelled(partition.prepare(&self.data_progress)).await.map_err(ended)?;
-        match found.map_err(other)? {
-            Found::Formatted { owner: Some(found) } if found != owner => {
-                let path = self.layout.data.directory.full_path();
-                return Err(other(DataError::OtherNode { path, found, expected: owner }));
-            }
-            Found::Formatted { .. } => {}
-            Found::Nothing | Found::HalfFormatted | Found::Foreign { .. } => {
-                return Err(other(DataError::NotFormatted { path: self.layout.data.directory.full_path() }));
-            }
-        }
+        check_formatted(found.map_err(other)?, &self.layout, &owner).map_err(other)?;
         for cluster in order.keys() {
             let keys = UnlockKeys { node: node.clone(), cluster: cluster.clone() };
             let opening = partition.open(&owner, Some(&keys), &self.data_progress);

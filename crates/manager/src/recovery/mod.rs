@@ -126,7 +126,7 @@ impl Recovering {
 }
 
 /// Whose blob one of this journal's node is; none unless it is a member of a cluster.
-fn subject(journal: &Journal) -> Option<BlobSubject> {
+pub(crate) fn subject(journal: &Journal) -> Option<BlobSubject> {
     match journal.phase() {
         Phase::Enrolled => {}
         Phase::Formattable | Phase::Formatted | Phase::Removed { .. } => return None,

@@ -51,24 +51,25 @@ impl NodeFiles for FilesOnDisk {
     }
 
     fn recover(&self, request: &RecoverRequest) -> Result<Box<dyn Recovery>, RecoverError> {
-        let root = open(&request.root).map_err(RecoverError::Failed)?;
-        Ok(Box::new(recover::HeldRecovery::look(root, request)?))
+        recover::look(request)
     }
 }
 
 fn open(root: &Path) -> Result<RootDirectory, NodeFilesError> {
-    RootDirectory::open(root).map_err(|error| {
-        let hint = match &error {
-            RootError::InUse { .. } => Some("stop the node first, with SIGTERM or `systemctl stop`, and repeat this"),
-            RootError::Absent { .. } => Some("check the path after --root"),
-            RootError::NotADirectory { .. }
-            | RootError::ReadOnly { .. }
-            | RootError::OtherOwner { .. }
-            | RootError::Name { .. }
-            | RootError::Disk(_) => None,
-        };
-        failed(format!("the files of the node at {} cannot be worked with", root.display()), error, hint)
-    })
+    RootDirectory::open(root).map_err(|error| unusable(root, error))
+}
+
+fn unusable(root: &Path, error: RootError) -> NodeFilesError {
+    let hint = match &error {
+        RootError::InUse { .. } => Some("stop the node first, with SIGTERM or `systemctl stop`, and repeat this"),
+        RootError::Absent { .. } => Some("check the path after --root"),
+        RootError::NotADirectory { .. }
+        | RootError::ReadOnly { .. }
+        | RootError::OtherOwner { .. }
+        | RootError::Name { .. }
+        | RootError::Disk(_) => None,
+    };
+    failed(format!("the files of the node at {} cannot be worked with", root.display()), error, hint)
 }
 
 fn failed(

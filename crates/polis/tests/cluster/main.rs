@@ -13,6 +13,7 @@ mod writer;
 use std::path::Path;
 
 use polis_testkit::Cluster;
+use polis_testkit::seed::is_soak;
 
 /// The binary that the nodes and the operator run.
 fn binary() -> &'static Path {
@@ -29,5 +30,5 @@ fn all_healthy(cluster: &Cluster, count: usize) {
 
 /// How often a test repeats what chance decides: `few` in continuous integration, `many` with POLIS_SOAK=1.
 fn rounds(few: usize, many: usize) -> usize {
-    if std::env::var_os("POLIS_SOAK").is_some_and(|soak| soak == "1") { many } else { few }
+    if is_soak() { many } else { few }
 }

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use polis_testkit::{Cluster, world};
+use polis_testkit::{Cluster, StorageSecurity, world};
 
 use crate::{REST, binary, ends_with};
 
@@ -54,6 +54,7 @@ fn a_member_that_was_only_cut_off_and_is_recovered_leaves_the_majority_alone() {
         return;
     }
     let (mut cluster, world) = Cluster::in_world(binary(), 3);
+    cluster.storage = StorageSecurity::Insecure;
     cluster.grow_to(3);
     let ids = [0, 1, 2].map(|number| cluster.id(number));
     sleep(REST);

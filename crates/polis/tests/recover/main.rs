@@ -2,7 +2,10 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "fault-points")]
+mod crashes;
 mod cut_off;
+mod encrypted;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,8 +14,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use polis_control::NodeState;
-use polis_testkit::Cluster;
 use polis_testkit::cluster::health;
+use polis_testkit::{Cluster, StorageSecurity};
 
 /// What a survivor's disk does not know as committed is gone; after this time of rest it knows all (`cold-start.md`).
 const REST: Duration = Duration::from_secs(3);
@@ -26,10 +29,21 @@ fn binary() -> &'static Path {
 
 /// Runs `polis cluster recover`.
 fn recover(cluster: &Cluster, node: usize, more: &[&str]) -> Output {
+    recover_command(cluster, node, more).output().expect("polis can be started")
+}
+
+fn recover_command(cluster: &Cluster, node: usize, more: &[&str]) -> Command {
     let mut polis = Command::new(binary());
     polis.args(["cluster", "recover", "--yes", "--root"]).arg(cluster.hosts[node].root());
     polis.arg("--etcd").arg(polis_testkit::etcd::binary()).args(more).stdin(Stdio::null());
-    polis.output().expect("polis can be started")
+    polis
+}
+
+/// A cluster that is going to be founded on data that are not encrypted, so that a test sees its files.
+fn plain(count: usize) -> Cluster {
+    let mut cluster = Cluster::on_loopback(binary(), count);
+    cluster.storage = StorageSecurity::Insecure;
+    cluster
 }
 
 #[track_caller]
@@ -66,7 +80,7 @@ fn written(cluster: &Cluster, node: &str) -> Option<String> {
 
 #[test]
 fn two_of_three_are_destroyed_and_the_cluster_grows_to_three_again() {
-    let mut cluster = Cluster::on_loopback(binary(), 5);
+    let mut cluster = plain(5);
     cluster.grow_to(3);
     let ids = [0, 1, 2].map(|number| cluster.id(number));
     write(&cluster, &ids[2], "kept");
@@ -116,7 +130,7 @@ fn two_of_three_are_destroyed_and_the_cluster_grows_to_three_again() {
 
 #[test]
 fn a_survivor_with_old_data_joins_again() {
-    let mut cluster = Cluster::on_loopback(binary(), 3);
+    let mut cluster = plain(3);
     cluster.grow_to(3);
     let ids = [0, 1, 2].map(|number| cluster.id(number));
     sleep(REST);
@@ -139,7 +153,7 @@ fn a_survivor_with_old_data_joins_again() {
 
 #[test]
 fn a_cluster_that_lives_is_not_left() {
-    let mut cluster = Cluster::on_loopback(binary(), 3);
+    let mut cluster = plain(3);
     cluster.grow_to(3);
     cluster.kill(0);
     let data = cluster.hosts[0].root().join("data/etcd/data");
@@ -150,4 +164,42 @@ fn a_cluster_that_lives_is_not_left() {
     assert!(contents(&data) == before, "a refusal changes nothing");
     cluster.start(0);
     let _ = cluster.node(0).wait_state(NodeState::Running);
+}
+
+#[test]
+fn two_that_are_recovered_apart_from_each_other_do_not_mix() {
+    let mut cluster = plain(2);
+    cluster.grow();
+    let ids = [0, 1].map(|number| cluster.id(number));
+    sleep(REST);
+    cluster.kill_all();
+    for number in [0, 1] {
+        ends_with(&recover(&cluster, number, &["--others-are-gone"]), 0, &["incarnation 2"]);
+    }
+    // In each round both begin without a quorum, when they would go over to another side.
+    for round in 0..2 {
+        for number in [0, 1] {
+            cluster.start(number);
+        }
+        for number in [0, 1] {
+            let id = ids[number].clone();
+            let _ = cluster.node(number).wait("a leader of its own", |status| {
+                let leader = status.contact.as_ref().and_then(|contact| contact.leader);
+                leader.is_some_and(|leader| leader.to_string() == id)
+            });
+        }
+        let ask = |cluster: &Cluster, number: usize, line: &str| {
+            cluster.polis(&format!("{line} --endpoints {}", cluster.hosts[number].ip())).succeeds()
+        };
+        for number in [0, 1] {
+            let _ = ask(&cluster, number, &format!("node set label {} side=s{number}r{round}", ids[0]));
+        }
+        for number in [0, 1] {
+            let _ = cluster.node(number).wait_condition("cluster-divided");
+            let nodes = ask(&cluster, number, "node list -o json").json();
+            let node = nodes.as_array().unwrap().iter().find(|node| node["node_id"] == ids[0].as_str()).unwrap();
+            assert_eq!(node["labels"]["side"], format!("s{number}r{round}"));
+        }
+        cluster.kill_all();
+    }
 }

@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+mod blank;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};

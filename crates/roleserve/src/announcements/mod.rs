@@ -8,6 +8,7 @@
 
 mod locked;
 mod message;
+mod schedule;
 
 pub use locked::{LockedNode, announce_while_locked};
 
@@ -28,6 +29,7 @@ use crate::kept::Kept;
 use crate::shared::{Shared, changed};
 use crate::workers::locate::{is_lost, until_lost};
 use message::{Announcement, Judge, Unbelievable};
+use schedule::{BURST_PAUSE, Budget, Schedule};
 
 /// Whether a node announces itself on its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,18 +41,6 @@ pub enum Announce {
     /// It does not, and does not listen.
     Nowhere,
 }
-
-/// How often a member announces itself. A node that has just started is heard within this time.
-const INTERVAL: Duration = Duration::from_secs(3);
-
-/// How long there must be no leader before it begins: longer than an election takes.
-const PATIENCE: Duration = Duration::from_secs(1);
-
-/// Announcements that are looked at at a time; each costs a signature to check. Nine members that announce themselves are fewer.
-const BURST: u32 = 32;
-
-/// Pause after that many. What comes meanwhile and finds no room in the system is lost, which is what it is for.
-const BURST_PAUSE: Duration = Duration::from_millis(500);
 
 /// Numbers that are taken at a time: so many announcements cost one write to the disk, an hour of them.
 const NUMBERS: u64 = 1200;
@@ -270,69 +260,6 @@ impl<'a, H: Host> Worker<'a, H> {
     }
 }
 
-/// When the next announcement is due. Pure.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Schedule {
-    due: Option<Instant>,
-    last: Option<Instant>,
-    lost: bool,
-}
-
-impl Schedule {
-    /// Whether this member has lost the others.
-    fn see(&mut self, lost: bool, now: Instant) {
-        if lost && !self.lost {
-            self.due = Some(self.not_before(now + PATIENCE));
-        } else if !lost && self.lost {
-            self.due = None;
-        }
-        self.lost = lost;
-    }
-
-    /// Another member has announced itself: it is told where this one is.
-    fn answer(&mut self, now: Instant) {
-        if self.due.is_none() {
-            self.due = Some(self.not_before(now));
-        }
-    }
-
-    fn sent(&mut self, now: Instant) {
-        self.last = Some(now);
-        self.due = self.lost.then(|| now + INTERVAL);
-    }
-
-    /// Announcements are an interval apart, whatever they are made for.
-    fn not_before(&self, time: Instant) -> Instant {
-        self.last.map_or(time, |last| time.max(last + INTERVAL))
-    }
-}
-
-/// How many datagrams are looked at. Pure.
-#[derive(Debug)]
-struct Budget {
-    since: Instant,
-    spent: u32,
-}
-
-impl Budget {
-    const fn new(now: Instant) -> Self {
-        Self { since: now, spent: 0 }
-    }
-
-    /// One more; returns whether it is time to pause.
-    fn spend(&mut self, now: Instant) -> bool {
-        if now.saturating_duration_since(self.since) >= BURST_PAUSE {
-            *self = Self::new(now);
-        }
-        self.spent += 1;
-        let is_over = self.spent >= BURST;
-        if is_over {
-            *self = Self::new(now);
-        }
-        is_over
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use polis_storage::Disk;
@@ -342,54 +269,6 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-
-    const fn ms(milliseconds: u64) -> Duration {
-        Duration::from_millis(milliseconds)
-    }
-
-    #[test]
-    fn a_member_announces_itself_while_it_has_lost_the_others() {
-        let start = Instant::now();
-        let mut schedule = Schedule::default();
-        schedule.see(false, start);
-        assert_eq!(schedule.due, None);
-        schedule.see(true, start);
-        assert_eq!(schedule.due, Some(start + PATIENCE));
-        // Looking again is no reason to wait longer.
-        schedule.see(true, start + ms(500));
-        assert_eq!(schedule.due, Some(start + PATIENCE));
-        schedule.sent(start + PATIENCE);
-        assert_eq!(schedule.due, Some(start + PATIENCE + INTERVAL));
-        schedule.see(false, start + ms(1500));
-        assert_eq!(schedule.due, None);
-        // An election that flaps does not make a flood.
-        schedule.see(true, start + ms(1600));
-        assert_eq!(schedule.due, Some(start + PATIENCE + INTERVAL));
-    }
-
-    #[test]
-    fn another_is_answered_once_and_not_too_often() {
-        let start = Instant::now();
-        let mut schedule = Schedule::default();
-        schedule.answer(start);
-        assert_eq!(schedule.due, Some(start));
-        schedule.sent(start);
-        assert_eq!(schedule.due, None);
-        schedule.answer(start + ms(10));
-        schedule.answer(start + ms(20));
-        assert_eq!(schedule.due, Some(start + INTERVAL));
-    }
-
-    #[test]
-    fn a_flood_is_looked_at_in_bursts() {
-        let start = Instant::now();
-        let mut budget = Budget::new(start);
-        let paused = (0..BURST * 2).filter(|_| budget.spend(start)).count();
-        assert_eq!(paused, 2);
-        // What comes slowly never waits.
-        let mut budget = Budget::new(start);
-        assert!((1..1000).all(|number| !budget.spend(start + BURST_PAUSE * number)));
-    }
 
     #[tokio::test]
     async fn no_number_is_used_twice_over_starts() {
@@ -419,7 +298,7 @@ mod tests {
                 }
             })
         };
-        let backoff = BackoffSettings { initial: ms(5), ..BackoffSettings::default() };
+        let backoff = BackoffSettings { initial: Duration::from_millis(5), ..BackoffSettings::default() };
         let harness = Harness::start_with(Settings { backoff, ..Settings::default() }, root);
         let mut enough = used.subscribe();
         let waited = tokio::time::timeout(Duration::from_secs(20), enough.wait_for(|used| used.len() >= 9));

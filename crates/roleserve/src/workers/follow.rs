@@ -25,8 +25,18 @@ pub(crate) trait Follower: Send {
     /// Takes a message. An error, such as one of the disk, ends the worker, which is then started anew.
     async fn take(&mut self, message: Self::Message) -> Result<(), BoxError>;
 
-    /// The stream has ended; the next one begins from the start.
+    /// The stream is followed no longer, whatever the reason; the next one begins from the start.
     fn lose(&mut self);
+}
+
+/// Tells the follower when its stream is followed no longer. A worker that fails or is ended has lost its stream as well, and
+/// what it knew would pass for fresh until it follows again.
+struct Following<'a, F: Follower>(&'a mut F);
+
+impl<F: Follower> Drop for Following<'_, F> {
+    fn drop(&mut self) {
+        self.0.lose();
+    }
 }
 
 /// Follows until something other than the stream fails, and returns what that was.
@@ -40,11 +50,10 @@ pub(crate) async fn follow<F: Follower>(
     let mut pause = Pause::default();
     loop {
         let leader = cluster.leader().await;
-        let status = match one_stream(cluster, &leader, follower, &mut pause).await {
+        let status = match one_stream(cluster, &leader, Following(follower), &mut pause).await {
             Ok(status) => status,
             Err(error) => return error,
         };
-        follower.lose();
         cluster.doubt(&leader, &status);
         let (what, reason) = (F::WHAT, describe(&status));
         tracing::debug!(leader = %leader.node_id, reason, "the stream of {what} has ended; it is opened again");
@@ -57,12 +66,12 @@ pub(crate) async fn follow<F: Follower>(
 async fn one_stream<F: Follower>(
     cluster: &ClusterClient,
     leader: &Leader,
-    follower: &mut F,
+    following: Following<'_, F>,
     pause: &mut Pause,
 ) -> Result<Status, BoxError> {
     let mut replaced = std::pin::pin!(replaced(cluster, leader.node_id));
     let opened = tokio::select! {
-        opened = follower.open(leader.channel.clone()) => opened,
+        opened = following.0.open(leader.channel.clone()) => opened,
         status = &mut replaced => return Ok(status),
     };
     let mut stream = match opened {
@@ -77,7 +86,7 @@ async fn one_stream<F: Follower>(
         match received {
             Ok(Some(message)) => {
                 pause.reset();
-                follower.take(message).await?;
+                following.0.take(message).await?;
             }
             Ok(None) => return Ok(Status::unavailable("the leader has ended the stream")),
             Err(status) => return Ok(status),

@@ -79,7 +79,7 @@ async fn find(shared: &Shared, cluster: &ClusterClient) -> Leader {
                 "no node is known to lead, and nobody is known who could be asked".to_owned()
             }
             Search::Searching { failures, .. } => {
-                let failures = failures.iter().map(|(address, failure)| format!("{address}: {}", failure.text));
+                let failures = failures.iter().map(|(address, failure)| failure.at(*address));
                 format!("no node is known to lead: {}", failures.collect::<Vec<_>>().join("; "))
             }
         };

@@ -12,7 +12,7 @@ use polis_identity::{AuthorityCertificate, NodeId};
 use polis_proto::enrolment::WatchOrdersRequest;
 use polis_proto::enrolment::enrolment_client::EnrolmentClient;
 use polis_rpc::{Judge, is_transport_failure};
-use polis_unlock::SignedMemberList;
+use polis_unlock::{Lineage, SignedMemberList};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tonic::Status;
@@ -66,11 +66,6 @@ impl LeaderJudge {
         own_member(&self.control_plane, &self.own)
     }
 
-    fn verdict(&self, candidate: &Candidate) -> Verdict {
-        let known = self.members.borrow().as_ref().map(|list| list.list().epoch());
-        may_follow(self.own_member(), known, candidate)
-    }
-
     async fn look(&self, leader: NodeId, channel: &Channel, since: Instant) -> Result<(), Status> {
         if is_own_leader(self.own_member(), &leader) || self.members.borrow().is_none() {
             return Ok(());
@@ -83,12 +78,14 @@ impl LeaderJudge {
             Err(status) if is_transport_failure(&status) => return Err(status),
             Err(status) => (None, Some(status)),
         };
+        // Read now, as time has passed. Who knows no list has never heard of any side.
+        let Some(known) = self.members.borrow().clone() else { return Ok(()) };
         let list = list.map(|list| CandidateList {
             epoch: list.list().epoch(),
+            lineage: list.list().lineage(known.list()),
             names_us: list.list().member(&self.own).is_some(),
         });
-        // Read now, as time has passed.
-        match self.verdict(&Candidate { node_id: leader, list }) {
+        match may_follow(self.own_member(), &Candidate { node_id: leader, list }) {
             Verdict::Follow => Ok(()),
             Verdict::WhenPatienceEnds if since.elapsed() >= PATIENCE => {
                 tracing::warn!(%leader, "no leader of this node's own side was found; another one is followed");
@@ -141,6 +138,11 @@ pub(super) async fn list_of(
 
 fn other_side(list: Option<CandidateList>) -> Status {
     Status::failed_precondition(match list {
+        Some(list) if list.lineage == Lineage::Parted => format!(
+            "it leads another side, of incarnation {}, which was made a cluster of its own by `polis cluster recover` apart from this one; \
+             this node does not follow it",
+            list.epoch.incarnation
+        ),
         Some(list) => format!(
             "it leads another side, of incarnation {}, which one node was made a cluster of its own by `polis cluster recover`; this \
              node does not follow it",

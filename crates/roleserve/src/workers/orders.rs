@@ -114,7 +114,7 @@ impl Follow<'_> {
         Ok(())
     }
 
-    /// The highest epoch wins, wherever a list comes from.
+    /// The highest epoch wins, wherever a list comes from. That this leader is one to follow was decided before ([`crate::allegiance`]).
     async fn take_members(&self, wire: curator_state::SignedMemberList) -> Result<(), BoxError> {
         let list = match SignedMemberList::verify(wire, &self.identity.authority) {
             Ok(list) => list,
@@ -123,7 +123,7 @@ impl Follow<'_> {
                 return Ok(());
             }
         };
-        self.members.take_over(list).await?;
+        self.members.follow(list).await?;
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use polis_identity::AuthorityCertificate;
+use polis_identity::{AuthorityCertificate, NodeId};
 use polis_proto::curator_state;
 use polis_storage::{SignedMembers, TwoGenerations};
 use polis_supervisor::BoxError;
@@ -22,8 +22,8 @@ impl ListFile {
         Arc::new(Self { file, floors: Mutex::default() })
     }
 
-    /// As a start finds it.
-    pub(crate) fn members(self: &Arc<Self>, authority: &AuthorityCertificate) -> Members {
+    /// As a start of the node `own` finds it.
+    pub(crate) fn members(self: &Arc<Self>, own: NodeId, authority: &AuthorityCertificate) -> Members {
         let stored = self.file.load().ok().flatten();
         let list = stored.and_then(|stored| {
             let wire = curator_state::SignedMemberList::decode(&stored.value.signed_list[..]).ok()?;
@@ -31,7 +31,7 @@ impl ListFile {
         });
         let highest = list.as_ref().map(|list| list.list().epoch());
         let floors = self.floors.lock().unwrap().clone();
-        Members::new(Arc::clone(self) as Arc<dyn Store>, KnownMembers { list, highest, floors })
+        Members::new(own, Arc::clone(self) as Arc<dyn Store>, KnownMembers { list, highest, floors })
     }
 }
 

@@ -4,7 +4,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use futures::{Stream, StreamExt as _, stream};
 use polis_identity::NodeId;
@@ -17,14 +16,13 @@ use polis_proto::curator_api::{self as api, Node, WatchEvent, WatchRequest};
 use polis_proto::curator_state::SignedTombstone;
 use polis_proto::enrolment::enrolment_server::{Enrolment, EnrolmentServer};
 use polis_proto::enrolment::{self, GetMembersResponse, Orders, ReportNodeRequest};
-use polis_rpc::CURATOR_PORT;
-use polis_supervisor::testing::Harness;
+use polis_rpc::testing::{TestNode, TestServer};
+use polis_rpc::{CURATOR_PORT, Limits, listen};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::cluster::{TestNode, start_server};
 use crate::node::PATIENCE;
 
 /// What the leader says and has heard. Clones are the same.
@@ -34,20 +32,21 @@ pub(crate) struct Script(Arc<Inner>);
 struct Inner {
     id: NodeId,
     /// All nodes, in the order of their ids.
-    pub(crate) nodes: watch::Sender<Vec<Node>>,
-    pub(crate) orders: watch::Sender<Orders>,
-    pub(crate) members: watch::Sender<GetMembersResponse>,
-    pub(crate) tombstones: watch::Sender<Vec<(String, SignedTombstone)>>,
+    nodes: watch::Sender<Vec<Node>>,
+    orders: watch::Sender<Orders>,
+    members: watch::Sender<GetMembersResponse>,
+    tombstones: watch::Sender<Vec<(String, SignedTombstone)>>,
     /// What all calls but those about the leader and tombstones are refused with.
-    pub(crate) refusal: watch::Sender<Option<Status>>,
+    refusal: watch::Sender<Option<Status>>,
     /// Counts up to end all streams.
     epoch: watch::Sender<u64>,
-    pub(crate) statuses: watch::Sender<Vec<api::UpdateNodeStatusRequest>>,
-    pub(crate) reports: watch::Sender<Vec<ReportNodeRequest>>,
+    statuses: watch::Sender<Vec<api::UpdateNodeStatusRequest>>,
+    reports: watch::Sender<Vec<ReportNodeRequest>>,
     /// Reasons for which the node has asked that its consensus member is replaced.
-    pub(crate) replacements: watch::Sender<Vec<String>>,
-    pub(crate) heartbeats: watch::Sender<u32>,
+    replacements: watch::Sender<Vec<String>>,
+    heartbeats: watch::Sender<u32>,
     answers_heartbeats: AtomicBool,
+    answers_replacements: AtomicBool,
 }
 
 /// A leader that serves.
@@ -55,7 +54,7 @@ pub(crate) struct Leader {
     pub(crate) node: TestNode,
     pub(crate) ip: IpAddr,
     pub(crate) script: Script,
-    server: Harness,
+    server: TestServer,
 }
 
 impl Leader {
@@ -71,7 +70,8 @@ impl Leader {
         let routes = Routes::new(CuratorServer::new(script.clone()))
             .add_service(CuratorLocalServer::new(script.clone()))
             .add_service(EnrolmentServer::new(script.clone()));
-        let server = start_server(&node, SocketAddr::new(ip, CURATOR_PORT), routes);
+        let listener = listen(SocketAddr::new(ip, CURATOR_PORT)).unwrap();
+        let server = TestServer::start_at(listener, &node.identity, Limits::default(), routes);
         Self { node, ip, script, server }
     }
 
@@ -97,6 +97,7 @@ impl Script {
             replacements: watch::Sender::default(),
             heartbeats: watch::Sender::default(),
             answers_heartbeats: AtomicBool::new(true),
+            answers_replacements: AtomicBool::new(true),
         }))
     }
 
@@ -156,6 +157,11 @@ impl Script {
 
     pub(crate) fn replacements(&self) -> Vec<String> {
         self.0.replacements.borrow().clone()
+    }
+
+    /// Whether who asks for a replacement is answered; what is asked counts all the same.
+    pub(crate) fn answer_replacements(&self, answer: bool) {
+        self.0.answers_replacements.store(answer, Ordering::Relaxed);
     }
 
     pub(crate) async fn wait_replacements(&self, wanted: impl FnMut(&Vec<String>) -> bool) {
@@ -412,6 +418,9 @@ impl Enrolment for Script {
     ) -> Result<Response<enrolment::ReplaceMemberResponse>, Status> {
         self.check()?;
         self.0.replacements.send_modify(|reasons| reasons.push(request.into_inner().reason));
+        if !self.0.answers_replacements.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
         Ok(Response::new(enrolment::ReplaceMemberResponse {}))
     }
 
@@ -422,6 +431,3 @@ impl Enrolment for Script {
         Err(Status::unimplemented(""))
     }
 }
-
-/// Long enough for what should take milliseconds, for looking that something does not happen.
-pub(crate) const MOMENT: Duration = Duration::from_millis(300);

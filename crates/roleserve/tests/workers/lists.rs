@@ -8,9 +8,9 @@ use polis_proto::curator_state::{DecommissionPhase, SplitReport};
 use polis_proto::enrolment::Orders;
 use polis_proto::enrolment::orders::Floor;
 use polis_roleserve::SplitState;
+use polis_rpc::testing::{TestCluster, TestNode};
 use polis_unlock::{Epoch, MemberEntry, MemberList, SignedMemberList, Standing};
 
-use crate::cluster::{TestCluster, TestNode};
 use crate::contact::{at, finish, list, member, scene};
 use crate::leader::Leader;
 use crate::node::{Node, free_address};
@@ -83,6 +83,30 @@ async fn orders_are_checked_made_durable_and_followed() {
     node.wait("listed", members, |members| members.as_ref().is_some_and(|members| members.list().epoch().epoch == 3))
         .await;
     node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_not_made_durable_is_not_fresh() {
+    let (cluster, leader, mut node) = scene();
+    let orders = |number| Orders {
+        revocation_list: cluster.authority.certificate_revocation_list(number, &[]).der().to_vec(),
+        ..Orders::default()
+    };
+    leader.script.set_orders(orders(2));
+    node.start();
+    let trust = node.running().role_serve.trust();
+    node.wait("trusting", trust.clone(), |trust| trust.in_contact).await;
+    // Nothing can be stored where no directory is.
+    let directory = node.layout.data.node.directory.full_path();
+    let aside = directory.with_extension("aside");
+    std::fs::rename(&directory, &aside).unwrap();
+    leader.script.set_orders(orders(3));
+    let stale = node.wait("stale", trust.clone(), |trust| !trust.in_contact).await;
+    assert_eq!(stale.revocations.as_ref().unwrap().number(), 2);
+    std::fs::rename(&aside, &directory).unwrap();
+    let fresh = node.wait("trusting again", trust, |trust| trust.in_contact).await;
+    assert_eq!(fresh.revocations.as_ref().unwrap().number(), 3);
+    finish(leader, node).await;
 }
 
 /// A list that the unlock port brings.

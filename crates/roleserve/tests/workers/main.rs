@@ -1,8 +1,8 @@
 //! The workers of a node against a leader that a test steers, over real TLS on loopback.
 
-mod cluster;
 mod cluster_keys;
 mod contact;
+mod founder;
 mod keeping;
 mod leader;
 mod lists;

@@ -17,6 +17,7 @@ use polis_proto::version::spec::Version;
 use polis_roleserve::{
     Announce, BeforeVote, ControlPlane, ControlPlaneSettings, Identity, RoleServe, Settings, SplitState,
 };
+use polis_rpc::testing::{TestCluster, TestNode};
 use polis_storage::{Disk, HostDisk, Layout};
 use polis_supervisor::testing::Harness;
 use polis_supervisor::{BoxError, Context};
@@ -25,7 +26,6 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::cluster::{TestCluster, TestNode};
 use crate::keeping::ListFile;
 
 /// Patience with what should take a fraction of a second, also on a machine that does other things.
@@ -155,7 +155,7 @@ impl Node {
             disk: Arc::clone(&self.disk),
             address: self.address.subscribe(),
         });
-        let members = self.list_file.members(&self.identity.authority);
+        let members = self.list_file.members(self.identity.node_id(), &self.identity.authority);
         let role_serve = RoleServe::new(Settings {
             identity: watch::Sender::new(Some(Arc::clone(&self.identity))).subscribe(),
             disk: Arc::clone(&self.disk),

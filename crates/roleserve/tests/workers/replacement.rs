@@ -2,32 +2,29 @@
 
 use std::time::Duration;
 
-use polis_proto::common::NodeRoles;
 use tokio::time::{sleep, timeout};
 
-use crate::cluster::TestCluster;
-use crate::member::Founder;
-use crate::node::{Node, PATIENCE};
+use crate::founder::scene;
+use crate::node::PATIENCE;
+
+/// A call without an answer, and a pause between two calls, end within this time: 5 s each.
+const ASKED_AGAIN_WITHIN: Duration = Duration::from_secs(7);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_cannot_read_its_data_is_replaced() {
-    let cluster = TestCluster::default();
-    let founder = Founder::start(&cluster).await;
+    let (_, founder, mut node) = scene().await;
     let script = founder.leader.script.clone();
-    let mut node = Node::of(&cluster, &founder);
-    founder.add(&node).await;
-    script.set_node(node.wire(founder.role(&node)));
+    founder.admit(&node).await;
     node.start();
-    let has_log = || node.disk_path("wal/0000000000000000-0000000000000000.wal").is_file();
+    let log = node.disk_path("wal/0000000000000000-0000000000000000.wal");
     let starts = async {
-        while !has_log() {
+        while !log.is_file() {
             sleep(Duration::from_millis(10)).await;
         }
     };
     timeout(PATIENCE, starts).await.unwrap();
     node.member().await;
     node.stop().await;
-    let log = node.disk_path("wal/0000000000000000-0000000000000000.wal");
     std::fs::OpenOptions::new().write(true).open(&log).unwrap().set_len(0).unwrap();
 
     // It asks until the others have answered, and changes nothing by itself.
@@ -37,6 +34,8 @@ async fn a_member_that_cannot_read_its_data_is_replaced() {
     node.wait("damaged", member.status(), |status| status.damage.is_some()).await;
     let said = member.status().borrow().damage.clone().unwrap();
     assert_eq!(script.replacements(), [""; 0]);
+    // A leader that carries it out, and whose answer is lost.
+    script.answer_replacements(false);
     script.refuse(None);
     script.wait_replacements(|reasons| !reasons.is_empty()).await;
     assert!(script.replacements().iter().all(|reason| *reason == said), "{:?}", script.replacements());
@@ -44,13 +43,17 @@ async fn a_member_that_cannot_read_its_data_is_replaced() {
 
     // The others have removed the member, and take another one in.
     founder.remove(&node).await;
-    script.set_node(node.wire(NodeRoles::default()));
+    founder.take_role(&node);
     node.no_member().await;
     assert_eq!(node.set_aside().len(), 1);
-    founder.add(&node).await;
-    script.set_node(node.wire(founder.role(&node)));
+    founder.admit(&node).await;
     founder.promote(&node).await;
     node.works().await;
+
+    // That one works, and nobody asks for its end: not again, as for an answer that did not come.
+    let asked = script.replacements().len();
+    let asked_again = timeout(ASKED_AGAIN_WITHIN, script.wait_replacements(|reasons| reasons.len() > asked)).await;
+    assert!(asked_again.is_err(), "the new member is to be replaced as well: {:?}", script.replacements());
     node.stop().await;
     founder.finish().await;
 }

@@ -162,7 +162,7 @@ impl World {
         let store = Arc::new(TestStore::default());
         let highest = Some(list.list().epoch());
         let known = KnownMembers { list: Some(list.clone()), highest, floors: Floors::default() };
-        let members = Members::new(Arc::clone(&store) as Arc<dyn Store>, known);
+        let members = Members::new(node.id, Arc::clone(&store) as Arc<dyn Store>, known);
         let lock = watch::Sender::new(Lock::Locked);
         let status = watch::Sender::new(Arc::new(UnlockStatus::default()));
         let contacts = Contacts::default();

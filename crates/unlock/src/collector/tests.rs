@@ -3,8 +3,8 @@
 use polis_secret::Secret32;
 
 use super::*;
-use crate::scene::{Node, Peer as Answering, at, list};
-use crate::{ClusterWord, Reason};
+use crate::scene::{Node, Peer as Answering, at, list, signed};
+use crate::{ClusterWord, Recovery};
 
 const OWNER: Node = Node(1);
 
@@ -268,9 +268,41 @@ fn a_node_that_was_removed_or_left_behind_says_so_and_waits() {
     for (epoch, is_superseded) in [(at(1, 3), false), (at(2, 1), true)] {
         let new = list(epoch, &[2, 3]);
         let mut run = Run::new(OWNER.settings(&old), locked(&[2, 3], &new));
-        assert_eq!(run.ticks(30).done(), [Action::Persist(new)]);
+        let (taken, known) = if is_superseded { (vec![], &old) } else { (vec![Action::Persist(new.clone())], &new) };
+        assert_eq!(run.ticks(30).done(), taken);
+        assert_eq!(run.collector.members(), Some(known));
         assert_eq!(run.collector.progress().not_named, Some(NotNamed { epoch, is_superseded }));
     }
+}
+
+#[test]
+fn a_recovered_side_leads_nobody_away_whom_it_does_not_name() {
+    let old = list(at(1, 2), &[1, 2, 3]);
+    let recovered = list(at(2, 1), &[2]);
+    // The other member of the majority is there: the data open.
+    let mut run = Run::new(OWNER.settings(&old), locked(&[2], &recovered));
+    run.ticks(30);
+    assert_eq!(run.collector.progress().not_named, Some(NotNamed { epoch: at(2, 1), is_superseded: true }));
+    run.peers.extend(locked(&[3], &old));
+    assert!(run.ticks(30).done().contains(&opens(OWNER)));
+    // One that was recovered apart from its own is not that of its cluster, whoever it names.
+    let recovered_as = |token, epoch| {
+        let list = list(epoch, &[1, 2]).list().clone();
+        signed(list.with_recoveries(vec![Recovery { incarnation: 2, token }]))
+    };
+    let (own, parted) = (recovered_as(7, at(2, 1)), recovered_as(8, at(2, 5)));
+    let mut collector = Collector::new(OWNER.settings(&own));
+    collector.handle(Event::Tick);
+    collector.handle(Event::Reply(Node(2).id(), UnlockReply::NewerMembers(parted.wire().clone())));
+    assert_eq!(collector.members(), Some(&own));
+    assert_eq!(collector.progress().not_named, Some(NotNamed { epoch: at(2, 5), is_superseded: true }));
+    // What the node has decided to follow is another matter, and so is a list that names it.
+    let mut collector = Collector::new(OWNER.settings(&old));
+    let followed = collector.handle(Event::MembersChanged(recovered.clone()));
+    assert!(followed.contains(&Action::Persist(recovered)), "{followed:?}");
+    assert_eq!(collector.progress().not_named, Some(NotNamed { epoch: at(2, 1), is_superseded: true }));
+    collector.handle(Event::MembersChanged(list(at(2, 2), &[1, 2])));
+    assert_eq!(collector.progress().not_named, None);
 }
 
 #[test]

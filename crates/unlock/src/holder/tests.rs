@@ -199,6 +199,27 @@ fn an_unknown_key_may_show_a_list_that_names_it_and_nothing_else() {
 }
 
 #[test]
+fn a_list_of_a_cluster_that_was_recovered_without_the_holder_is_refused() {
+    let old = list(at(1, 3), &[1, 2, 3]);
+    let shown = |list: &SignedMemberList| UnlockRequest { list: Some(list.wire().clone()), ..request(&old) };
+    let lost = || Peer { list: None, ..Peer::locked(2, &old) };
+    for (name, peer, nodes, is_taken) in [
+        ("it names the holder", Peer::locked(2, &old), &[1, 2][..], true),
+        ("it does not", Peer::locked(2, &old), &[1, 3], false),
+        ("it does not, and the holder has lost its list", lost(), &[1], false),
+        ("it does, and the holder has lost its list", lost(), &[1, 2], true),
+    ] {
+        let mut peer = peer;
+        let new = list(at(2, 1), nodes);
+        let decision = peer.decide(OWNER, &shown(&new));
+        assert_eq!(decision.persist.is_some(), is_taken, "{name}");
+        if !is_taken {
+            assert_eq!(reason(&decision.answer), Reason::BadList, "{name}");
+        }
+    }
+}
+
+#[test]
 fn a_peer_whose_list_was_lost_or_put_back_waits_for_a_newer_one() {
     let (old, new) = (list(at(1, 3), &[1, 2, 3]), list(at(1, 5), &[1, 2, 3]));
     let put_back = || Peer { highest: Some(at(1, 5)), ..Peer::locked(2, &old) };

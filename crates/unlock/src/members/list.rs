@@ -8,7 +8,8 @@ use polis_identity::{
 use polis_proto::curator_state::{self, MemberStanding};
 use prost::Message as _;
 
-use super::InvalidMemberList;
+use super::lineage::RECOVERIES_LIMIT;
+use super::{InvalidMemberList, Lineage, Recovery};
 use crate::Epoch;
 
 /// What a signed member list is signed as (`polis/curator/v1/state.proto`).
@@ -51,6 +52,7 @@ pub struct MemberList {
     /// Ordered by node id, each once.
     members: Vec<MemberEntry>,
     two_confirmed: bool,
+    recoveries: Vec<Recovery>,
 }
 
 impl MemberList {
@@ -59,13 +61,32 @@ impl MemberList {
     pub fn new(cluster_id: ClusterId, epoch: Epoch, mut members: Vec<MemberEntry>) -> Self {
         members.sort_by_key(|member| member.node_id);
         members.dedup_by_key(|member| member.node_id);
-        Self { cluster_id, epoch, members, two_confirmed: false }
+        Self { cluster_id, epoch, members, two_confirmed: false, recoveries: Vec::new() }
     }
 
     /// The same, with the word of an operator that two members are to stay two, or without it.
     #[must_use]
     pub fn with_two_confirmed(self, two_confirmed: bool) -> Self {
         Self { two_confirmed, ..self }
+    }
+
+    /// The same, of a history that has gone through these recoveries, the oldest first. Of too many the oldest are left out.
+    #[must_use]
+    pub fn with_recoveries(self, mut recoveries: Vec<Recovery>) -> Self {
+        recoveries.drain(..recoveries.len().saturating_sub(RECOVERIES_LIMIT));
+        Self { recoveries, ..self }
+    }
+
+    /// The recoveries that its history has gone through, the oldest first.
+    #[must_use]
+    pub fn recoveries(&self) -> &[Recovery] {
+        &self.recoveries
+    }
+
+    /// How its history stands to that of the list that is `known`.
+    #[must_use]
+    pub fn lineage(&self, known: &Self) -> Lineage {
+        Lineage::of(&self.recoveries, &known.recoveries)
     }
 
     /// The cluster.
@@ -149,6 +170,7 @@ impl MemberList {
             epoch: Some(self.epoch.into()),
             members: members.collect(),
             two_confirmed: self.two_confirmed,
+            recoveries: self.recoveries.iter().copied().map(Into::into).collect(),
         }
     }
 
@@ -159,7 +181,9 @@ impl MemberList {
         let epoch = message.epoch.ok_or(InvalidMemberList::Missing { field: "epoch" })?.into();
         let members = message.members.into_iter().map(member).collect::<Result<Vec<_>, _>>()?;
         if members.is_sorted_by(|one, next| one.node_id < next.node_id) {
-            Ok(Self { cluster_id: expected, epoch, members, two_confirmed: message.two_confirmed })
+            let recoveries = message.recoveries.into_iter().map(Recovery::from).collect();
+            let list = Self { cluster_id: expected, epoch, members, two_confirmed: message.two_confirmed, recoveries };
+            Ok(list)
         } else {
             Err(InvalidMemberList::Order)
         }

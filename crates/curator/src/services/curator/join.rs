@@ -7,6 +7,7 @@ use tonic::Status;
 
 use super::register::{Modes, read_configuration};
 use crate::services::policy;
+use crate::services::text::state_name;
 use crate::{LeaderState, StateError, layout};
 
 /// Gives the node whose join key is `key` its half of the key.
@@ -35,7 +36,7 @@ pub(super) async fn join(
             Ok(JoinNodeResponse { cluster_unlock_key: key.unwrap_or_default() })
         }
         state @ (NodeState::New | NodeState::Standby | NodeState::Decommissioned | NodeState::Invalid) => {
-            let state = state.as_str_name();
+            let state = state_name(state);
             Err(Status::failed_precondition(format!("{id} cannot join: it is {state}, and only a node that is UP can")))
         }
     }

@@ -2,12 +2,11 @@
 
 use polis_identity::NodeId;
 use polis_proto::enrolment::{ReplaceMemberRequest, ReplaceMemberResponse};
-use polis_supervisor::with_causes;
 use tonic::Status;
 
 use crate::LeaderState;
-use crate::membership::RemovalError;
 use crate::services::core::Core;
+use crate::services::refusal::removal_refused;
 
 /// Longest reason that is taken, in bytes: a few lines of etcd.
 const MAX_REASON: usize = 1024;
@@ -23,16 +22,6 @@ pub(super) async fn replace(
     if length > MAX_REASON {
         return Err(Status::invalid_argument(format!("reason has {length} bytes, and may have {MAX_REASON}")));
     }
-    core.members.request_replacement(leader, id, &request.reason).await.map_err(refused)?;
+    core.members.request_replacement(leader, id, &request.reason).await.map_err(removal_refused)?;
     Ok(ReplaceMemberResponse {})
-}
-
-fn refused(error: RemovalError) -> Status {
-    let text = with_causes(&error);
-    match error {
-        RemovalError::NoSuchNode(_) => Status::not_found(text),
-        RemovalError::Refused { .. } | RemovalError::Withdrawn { .. } => Status::failed_precondition(text),
-        RemovalError::Busy(_) | RemovalError::UnderWay { .. } => Status::unavailable(text),
-        RemovalError::Members(_) | RemovalError::State(_) => Status::unavailable(text),
-    }
 }

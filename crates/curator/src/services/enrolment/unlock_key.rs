@@ -15,6 +15,7 @@ use zeroize::Zeroizing;
 use super::members;
 use crate::services::core::Core;
 use crate::services::failure::{Failure, repeat};
+use crate::services::text::state_name;
 use crate::{LeaderState, NodeRecord, layout};
 
 /// Keeps a new key for the calling node.
@@ -57,7 +58,7 @@ fn decide(state: NodeState, kept: Option<&Secret32>, key: &Secret32) -> Result<b
         (state @ (NodeState::New | NodeState::Standby | NodeState::Decommissioned | NodeState::Invalid), _) => {
             Err(Status::failed_precondition(format!(
                 "the node is {}, and only one that is UP has an unlock key to change",
-                state.as_str_name()
+                state_name(state)
             )))
         }
     }

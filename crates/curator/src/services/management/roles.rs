@@ -12,15 +12,14 @@ use polis_proto::api::{UpdateNodeRolesRequest, UpdateNodeRolesResponse};
 use polis_proto::common::node_roles::{KubernetesController, KubernetesWorker};
 use polis_proto::common::{NodeRoles, NodeState};
 use polis_proto::curator_state::{DecommissionPhase, NodeEnrolment};
-use polis_proto::rpc_detail::MarginRefusal;
-use polis_rpc::detail;
 use polis_supervisor::with_causes;
 use tokio::time::timeout;
 use tonic::Status;
 
 use super::target::target;
-use crate::membership::{EnqueueError, Margin, REMOVAL_DEADLINE, Refusal, RemovalError};
+use crate::membership::{EnqueueError, REMOVAL_DEADLINE};
 use crate::services::core::Core;
+use crate::services::refusal::{margin_refused, removal_refused};
 use crate::services::text::state_name;
 use crate::{LeaderState, NodeRecord, layout};
 
@@ -209,42 +208,6 @@ fn enqueue_refused(error: EnqueueError) -> Status {
     }
 }
 
-fn removal_refused(error: RemovalError) -> Status {
-    let message = with_causes(&error);
-    match error {
-        RemovalError::NoSuchNode(_) => Status::not_found(message),
-        RemovalError::Refused { source, .. } => margin_refused(message, &source),
-        RemovalError::Withdrawn { .. } => Status::failed_precondition(message),
-        RemovalError::Busy(_) | RemovalError::UnderWay { .. } | RemovalError::Members(_) => {
-            Status::unavailable(message)
-        }
-        RemovalError::State(error) => error.into(),
-    }
-}
-
-/// A refusal with its numbers, where it has some.
-fn margin_refused(message: String, refusal: &Refusal) -> Status {
-    let status = Status::failed_precondition(message);
-    let numbers = |margin: &Margin| {
-        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        MarginRefusal {
-            voters_after: count(margin.voters),
-            quorum_after: count(margin.quorum()),
-            reachable_after: count(margin.reachable),
-            unreachable: margin.unreachable.iter().map(NodeId::to_string).collect(),
-        }
-    };
-    match refusal {
-        Refusal::Quorum(verdict) => detail::with_margin(status, &numbers(&verdict.after)),
-        Refusal::NoQuorum(margin) => detail::with_margin(status, &numbers(margin)),
-        // No member is left of which one could answer.
-        Refusal::LastMember(_) => {
-            detail::with_margin(status, &MarginRefusal { quorum_after: 1, ..MarginRefusal::default() })
-        }
-        Refusal::TooMany => status,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use polis_proto::common::node_roles::ConsensusMember;
@@ -327,18 +290,5 @@ mod tests {
         assert_eq!(names(&after), ["ConsensusMember", "KubernetesController", "KubernetesWorker"]);
         assert_eq!(after.consensus_member, before.consensus_member);
         assert_eq!(marked(&after, wish(None, Some(false), Some(false))), before);
-    }
-
-    #[test]
-    fn a_refusal_has_its_numbers() {
-        let id = NodeId::of(&polis_identity::NodeKey::generate().public());
-        let margin = Margin { voters: 3, reachable: 1, unreachable: [id].into() };
-        let refusal = Refusal::NoQuorum(Box::new(margin));
-        let status = removal_refused(RemovalError::Refused { node: id, source: refusal });
-        assert_eq!(status.code(), Code::FailedPrecondition);
-        let expected =
-            MarginRefusal { voters_after: 3, quorum_after: 2, reachable_after: 1, unreachable: vec![id.to_string()] };
-        assert_eq!(detail::margin(&status), Some(expected));
-        assert!(status.message().contains("has no quorum"), "{}", status.message());
     }
 }

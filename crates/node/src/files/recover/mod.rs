@@ -4,10 +4,20 @@
 //! All work is done on copies, in `data/etcd/recovering` and `data/etcd/recovered`, by an etcd that nobody reaches. The one step that changes the node is
 //! the last: the new data directory takes the place of the old one, which is kept as that of a removed member is. Before it, a
 //! kill leaves the node as it was and something to throw away; after it, a cluster of one.
+//!
+//! Encrypted data are opened for that as a start would open them, with the recovery key in the place of the members that are gone
+//! (module `data`). The key that has opened them is put beside the node's own half before that last step, so that the cluster of one starts without
+//! anybody; cut off between the two, the node is as it was and has a copy that it drops again when its members open it.
+//!
+//! A snapshot needs no node: where there is none, one is made for it (module `blank`).
 
+mod blank;
+mod data;
 mod others;
 mod source;
+mod state;
 mod steps;
+mod supervised;
 mod swap;
 
 use std::path::PathBuf;
@@ -16,19 +26,23 @@ use std::time::Duration;
 
 use polis_consensus::{EtcdBinary, PeerPki};
 use polis_control::{NodeFilesError, RecoverError, RecoverFound, RecoverReport, RecoverRequest, Recovery};
+use polis_curator::KnownHistory;
 use polis_identity::{AuthorityCertificate, Certificate, NodeId, NodeKey, verify_certificate_authority};
+use polis_manager::OpenOfflineError;
 use polis_proto::curator_state;
 use polis_roleserve::{addresses_on_disk, load_operator_peers};
 use polis_snapshots::RestoreTool;
 use polis_storage::journal::Phase;
-use polis_storage::{Disk, Layout, RootDirectory};
-use polis_supervisor::BoxError;
+use polis_storage::{Disk, Journal, Layout, RootDirectory, RootError};
+use polis_supervisor::{BoxError, with_causes};
 use polis_unlock::{Epoch, SignedMemberList};
 use prost::Message as _;
 
+use self::blank::{HeldRestoration, Place};
+use self::data::OpenData;
 use self::others::{Others, ask};
 use self::source::Source;
-use crate::keeping::seals;
+use crate::keeping::Keeping;
 
 /// Threads that do it: most of the work is etcd's.
 const WORKER_THREADS: usize = 2;
@@ -42,14 +56,17 @@ pub(super) struct Survivor {
     certificate: Certificate,
     /// The newest list of members that the node has.
     list: Option<SignedMemberList>,
-    /// Highest epoch that it has heard of.
-    pub(super) highest: Option<Epoch>,
+    /// What it has heard of the history of the members.
+    pub(super) known: Option<KnownHistory>,
 }
 
 /// A recovery that holds the lock of its node.
 pub(super) struct HeldRecovery {
+    /// Closed before the lock is released.
+    data: OpenData,
     /// Held until the end.
     root: RootDirectory,
+    keeping: Keeping,
     survivor: Survivor,
     source: Source,
     etcd: EtcdBinary,
@@ -57,31 +74,87 @@ pub(super) struct HeldRecovery {
     found: RecoverFound,
 }
 
+/// What restores a snapshot where it is to be: into the node that is at the root, or on a machine without one. Changes nothing.
+pub(super) fn look(request: &RecoverRequest) -> Result<Box<dyn Recovery>, RecoverError> {
+    let root = match (RootDirectory::open(&request.root), &request.snapshot) {
+        (Ok(root), _) => Some(root),
+        (Err(RootError::Absent { .. }), Some(_)) => None,
+        (Err(error), _) => return Err(RecoverError::Failed(super::unusable(&request.root, error))),
+    };
+    let place = match (&root, &request.snapshot) {
+        (None, _) => Place::Blank,
+        (Some(_), None) => Place::Node,
+        (Some(root), Some(_)) => Place::look(root).map_err(|source| {
+            let what = format!("it cannot be seen what is at {}", request.root.display());
+            RecoverError::Failed(error_of(&what, source, Some("nothing was changed; see to the disk and repeat it")))
+        })?,
+    };
+    match (place, root, request.snapshot.as_deref()) {
+        (Place::Blank, root, Some(snapshot)) => {
+            let (etcd, tool) = tools(request)?;
+            Ok(Box::new(HeldRestoration::look(root, request, snapshot, etcd, tool)?))
+        }
+        (Place::Restored, _, _) => Err(blank::refused(
+            format!(
+                "nothing was restored: the node at {} was made of a snapshot and has not run yet",
+                request.root.display()
+            ),
+            "start it (polis node run --root DIR); to restore another snapshot in its place, delete it before (polis node reset --root DIR)",
+        )),
+        (Place::Foreign(found), _, _) => Err(blank::refused(
+            format!(
+                "nothing was restored: {} is not empty, and what is there is of no node that is whole: {}",
+                request.root.display(),
+                found.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+            ),
+            "give a root that is empty or not there yet; or, if this is the root of a node, bring its enrolment journal back",
+        )),
+        (Place::Node | Place::Blank, Some(root), _) => Ok(Box::new(HeldRecovery::look(root, request)?)),
+        (Place::Node | Place::Blank, None, _) => {
+            let absent = RootError::Absent { path: request.root.clone() };
+            Err(RecoverError::Failed(super::unusable(&request.root, absent)))
+        }
+    }
+}
+
+/// The programs that do the work.
+fn tools(request: &RecoverRequest) -> Result<(EtcdBinary, RestoreTool), RecoverError> {
+    let search_path = std::env::var_os("PATH");
+    let etcd = EtcdBinary::find(request.etcd.as_deref(), search_path.as_deref())
+        .map_err(|error| RecoverError::Missing(error_of("nothing was recovered", error.into(), None)))?;
+    let tool = RestoreTool::find(etcd.path(), search_path.as_deref()).ok_or_else(|| {
+        RecoverError::Missing(NodeFilesError {
+            what: "nothing was recovered: neither etcdutl nor etcdctl is there, which make data of a snapshot".into(),
+            hint: Some(
+                "run `scripts/setup run`, which unpacks it beside etcd, or install the Debian package etcd-client"
+                    .into(),
+            ),
+            source: None,
+        })
+    })?;
+    Ok((etcd, tool))
+}
+
 impl HeldRecovery {
     /// Looks at what is there, asks the others, and changes nothing.
     pub(super) fn look(root: RootDirectory, request: &RecoverRequest) -> Result<Self, RecoverError> {
-        let disk: Arc<dyn Disk> = root.disk();
+        let keeping = Keeping::with(root.disk(), request.data_device.as_deref(), None);
         let path = root.path().to_owned();
-        let search_path = std::env::var_os("PATH");
-        let etcd = EtcdBinary::find(request.etcd.as_deref(), search_path.as_deref())
-            .map_err(|error| RecoverError::Missing(error_of("nothing was recovered", error.into(), None)))?;
-        let tool = RestoreTool::find(etcd.path(), search_path.as_deref()).ok_or_else(|| {
-            RecoverError::Missing(NodeFilesError {
-                what: "nothing was recovered: neither etcdutl nor etcdctl is there, which make data of a snapshot"
-                    .into(),
-                hint: Some(
-                    "run `scripts/setup run`, which unpacks it beside etcd, or install the Debian package etcd-client"
-                        .into(),
-                ),
-                source: None,
-            })
-        })?;
-        let survivor = Survivor::load(&disk).map_err(|source| {
+        let (etcd, tool) = tools(request)?;
+        let unfit = |source, hint: Option<&str>| {
             let what = format!("the node at {} cannot be made a cluster of its own", path.display());
-            RecoverError::Failed(error_of(&what, source, None))
+            RecoverError::Failed(error_of(&what, source, hint))
+        };
+        let journal = member_journal(&keeping).map_err(|error| unfit(error, None))?;
+        let runtime = runtime().map_err(|error| unfit(error.into(), None))?;
+        let data = OpenData::open(runtime, &keeping, &journal, request.recovery_key.as_ref()).map_err(|error| {
+            let hint = hint_of(&error);
+            unfit(error.into(), hint)
         })?;
+        let survivor = Survivor::load(&keeping.disk, &journal).map_err(|error| unfit(error, None))?;
+        let disk = &keeping.disk;
         let (snapshot, key) = (request.snapshot.as_deref(), request.recovery_key.as_ref());
-        let source = Source::find(&disk, snapshot, key, &survivor.cluster_id).map_err(|source| {
+        let source = Source::find(disk, snapshot, key, &survivor.cluster_id).map_err(|source| {
             let what = format!("there is nothing that a cluster could be made of at {}", path.display());
             let hint = match (snapshot, key) {
                 (Some(_), None) => {
@@ -93,7 +166,7 @@ impl HeldRecovery {
             };
             RecoverError::Failed(error_of(&what, source, Some(hint)))
         })?;
-        let asked = survivor.ask_others(&disk).map_err(|source| {
+        let asked = survivor.ask_others(disk).map_err(|source| {
             RecoverError::Failed(error_of("the other nodes of the cluster could not be asked", source, None))
         })?;
         let asked = match asked {
@@ -138,7 +211,7 @@ impl HeldRecovery {
             bytes: source.bytes(),
             snapshot: source.snapshot().map(PathBuf::from),
         };
-        Ok(Self { root, survivor, source, etcd, tool, found })
+        Ok(Self { data, root, keeping, survivor, source, etcd, tool, found })
     }
 }
 
@@ -151,26 +224,22 @@ impl Recovery for HeldRecovery {
         let what =
             format!("the node at {} was not made a cluster of its own; it is as it was", self.root.path().display());
         let hint = "see to what is named, and repeat it";
-        steps::run(&self, tell).map_err(|error| RecoverError::Failed(error_of(&what, error, Some(hint))))
+        let report = steps::run(&self, tell);
+        let Self { data, .. } = *self;
+        if let Err(error) = data.close() {
+            tell(&format!(
+                "the data partition could not be closed; the next start of the node clears that: {}",
+                with_causes(&error)
+            ));
+        }
+        report.map_err(|error| RecoverError::Failed(error_of(&what, error, Some(hint))))
     }
 }
 
 impl Survivor {
-    fn load(disk: &Arc<dyn Disk>) -> Result<Self, BoxError> {
+    /// As the files of an open data partition say.
+    fn load(disk: &Arc<dyn Disk>, journal: &Journal) -> Result<Self, BoxError> {
         let layout = Layout::new(Arc::clone(disk));
-        let journal =
-            layout.journal_store(seals(None)).load()?.ok_or("there is no node: it has no enrolment journal")?.value;
-        match journal.phase() {
-            Phase::Enrolled => {}
-            Phase::Formattable | Phase::Formatted => return Err("the node has never been a member of a cluster".into()),
-            Phase::Removed { reason } => return Err(format!("the node was removed from its cluster: {reason}").into()),
-        }
-        if layout.encrypted.partition.exists()? || journal.node_unlock_key.is_some() {
-            return Err("its data are encrypted, and this command works on data that are not. Where a quorum of the members still has \
-                        power, they open each other's data at their next start; where too few are left, start this node and open it \
-                        with the recovery key: polis unlock --recovery"
-                .into());
-        }
         let credentials =
             layout.data.node.credentials.load()?.ok_or("its data partition has no credentials: is it there?")?;
         let key = NodeKey::from_secret(credentials.node_key.clone());
@@ -190,10 +259,12 @@ impl Survivor {
             None => None,
         };
         let recorded = journal.highest_epoch.as_ref().map(|it| Epoch { incarnation: it.incarnation, epoch: it.epoch });
+        let highest = list.as_ref().map(|list| list.list().epoch()).max(recorded);
+        let recoveries = list.as_ref().map(|list| list.list().recoveries().to_vec()).unwrap_or_default();
         Ok(Self {
             node_id: NodeId::of(&key.public()),
             cluster_id: authority.cluster_id().to_string(),
-            highest: list.as_ref().map(|list| list.list().epoch()).max(recorded),
+            known: highest.map(|highest| KnownHistory { highest, recoveries }),
             key,
             authority,
             certificate,
@@ -210,6 +281,41 @@ impl Survivor {
         }
         runtime()?.block_on(ask(&addresses, &self.key, &self.certificate, &self.authority))
     }
+}
+
+/// The journal of a node that is a member of a cluster.
+fn member_journal(keeping: &Keeping) -> Result<Journal, BoxError> {
+    let store = Layout::new(Arc::clone(&keeping.disk)).journal_store(keeping.seals.clone());
+    let journal = store.load()?.ok_or("there is no node: it has no enrolment journal")?.value;
+    match journal.phase() {
+        Phase::Enrolled => Ok(journal),
+        Phase::Formattable | Phase::Formatted => Err("the node has never been a member of a cluster".into()),
+        Phase::Removed { reason } => Err(format!("the node was removed from its cluster: {reason}").into()),
+    }
+}
+
+/// What to do about data that do not open.
+fn hint_of(error: &OpenOfflineError) -> Option<&'static str> {
+    Some(match error {
+        error if error.wants_recovery_key() => {
+            "there are two ways: give the words of the cluster's recovery key (--recovery FILE, or --recovery - to be asked for them); or, \
+             where so many members are left that they open each other's data, start them and this node"
+        }
+        OpenOfflineError::Words(_) | OpenOfflineError::WrongBlob => {
+            "nothing was changed; give the words of the recovery key that the cluster had when this node last ran"
+        }
+        OpenOfflineError::NoBlob(_) | OpenOfflineError::BlobFile(_) | OpenOfflineError::Blob(_) => {
+            "nothing was changed; where the ESP of this node was copied, bring esp/polis/recovery.0 and .1 back, or recover another survivor; a \
+             snapshot of the cluster is another way: --snapshot FILE on a new machine"
+        }
+        OpenOfflineError::Data(_) => {
+            "nothing was changed; a node whose data are on a device of their own needs --data-device, as at its start"
+        }
+        OpenOfflineError::NoKey
+        | OpenOfflineError::WrongCopy
+        | OpenOfflineError::Journal(_)
+        | OpenOfflineError::Unavailable(_) => return None,
+    })
 }
 
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use polis_consensus::{RECOVERY_DIRECTORIES, set_aside_directories};
 use polis_recovery::RecoveryKey;
-use polis_recovery::snapshot::{ReadSnapshotError, SnapshotContent, SnapshotReader};
+use polis_recovery::snapshot::{Protection, ReadSnapshotError, SnapshotContent, SnapshotHeader, SnapshotReader};
 use polis_snapshots::{Checker, check_file};
 use polis_storage::{Disk, DiskPath, FILE_MODE, Layout};
 use polis_supervisor::{BoxError, with_causes};
@@ -23,6 +23,7 @@ pub(super) const MEMBER: &str = "member";
 const PIECE: usize = 256 << 10;
 
 /// What is used.
+#[derive(Clone)]
 pub(super) enum Source {
     /// The data directory of a member.
     Data {
@@ -39,6 +40,8 @@ pub(super) enum Source {
         file: PathBuf,
         /// In what form it is.
         form: Form,
+        /// What it says of itself, and whether it is encrypted, in the form in which it leaves a node.
+        header: Option<Box<(SnapshotHeader, Protection)>>,
         /// When it was written.
         written: Option<SystemTime>,
         /// Its bytes.
@@ -88,14 +91,7 @@ impl Source {
         cluster: &str,
     ) -> Result<Self, BoxError> {
         if let Some(file) = snapshot {
-            if let Some(found) = of_polis(file, key, cluster)? {
-                return Ok(found);
-            }
-            let read = |error: io::Error| format!("the snapshot {} cannot be read: {error}", file.display());
-            let bytes = check_file(file).map_err(read)?.map_err(|damaged| format!("{}: {damaged}", file.display()))?;
-            let file = std::path::absolute(file)?;
-            let written = fs::metadata(&file).and_then(|data| data.modified()).ok();
-            return Ok(Self::Snapshot { file, form: Form::Etcd, written, bytes });
+            return Self::of_snapshot(file, key, Some(cluster));
         }
         let etcd = Layout::new(Arc::clone(disk)).data.etcd;
         let mut candidates = vec![etcd.data.path().clone()];
@@ -115,6 +111,18 @@ impl Source {
             }
         }
         Ok(Self::Data { directory: std::path::absolute(directory)?, written, bytes })
+    }
+
+    /// A snapshot in either form, of this cluster if one is expected. It is read once to its end. Blocks.
+    pub(super) fn of_snapshot(file: &Path, key: Option<&RecoveryKey>, cluster: Option<&str>) -> Result<Self, BoxError> {
+        if let Some(found) = of_polis(file, key, cluster)? {
+            return Ok(found);
+        }
+        let read = |error: io::Error| format!("the snapshot {} cannot be read: {error}", file.display());
+        let bytes = check_file(file).map_err(read)?.map_err(|damaged| format!("{}: {damaged}", file.display()))?;
+        let file = std::path::absolute(file)?;
+        let written = fs::metadata(&file).and_then(|data| data.modified()).ok();
+        Ok(Self::Snapshot { file, form: Form::Etcd, header: None, written, bytes })
     }
 
     /// How long ago it was written last.
@@ -139,7 +147,7 @@ impl Source {
 }
 
 /// A snapshot file of Polis, after all of it was read once; `None` for a file that is none.
-fn of_polis(file: &Path, key: Option<&RecoveryKey>, cluster: &str) -> Result<Option<Source>, BoxError> {
+fn of_polis(file: &Path, key: Option<&RecoveryKey>, cluster: Option<&str>) -> Result<Option<Source>, BoxError> {
     let unfit = |error: UnfitSnapshot| -> BoxError {
         format!("the snapshot {} cannot be used: {}", file.display(), with_causes(&error)).into()
     };
@@ -148,10 +156,10 @@ fn of_polis(file: &Path, key: Option<&RecoveryKey>, cluster: &str) -> Result<Opt
         Err(ReadSnapshotError::NotASnapshot) => return Ok(None),
         Err(error) => return Err(unfit(error.into())),
     };
-    let header = reader.header().clone();
-    let (found, expected) = (header.cluster.to_string(), cluster.to_owned());
-    if found != expected {
-        return Err(unfit(UnfitSnapshot::OtherCluster { found, expected }));
+    let (header, protection) = (reader.header().clone(), reader.protection());
+    let found = header.cluster.to_string();
+    if let Some(expected) = cluster.filter(|expected| found != *expected) {
+        return Err(unfit(UnfitSnapshot::OtherCluster { found, expected: expected.to_owned() }));
     }
     if is_newer(&header.polis_version) {
         let own = polis_version::text().to_owned();
@@ -165,6 +173,7 @@ fn of_polis(file: &Path, key: Option<&RecoveryKey>, cluster: &str) -> Result<Opt
         form: Form::OfPolis(key.cloned()),
         written: written.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds)),
         bytes: header.content_length,
+        header: Some(Box::new((header, protection))),
     }))
 }
 
@@ -224,7 +233,7 @@ pub(super) fn copy_member(from: &Path, to: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use polis_recovery::snapshot::{SnapshotHeader, SnapshotWriter};
+    use polis_recovery::snapshot::SnapshotWriter;
     use polis_storage::HostDisk;
     use sha2::{Digest as _, Sha256};
 

@@ -4,17 +4,19 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::Arc;
 
 use polis_consensus::{OfflineMember, OfflineStart, RECOVERY_DIRECTORIES, peer_url};
 use polis_control::RecoverReport;
-use polis_curator::leave_alone;
+use polis_curator::{KnownHistory, leave_alone};
 use polis_identity::{NodeId, PeerAddress};
 use polis_snapshots::{Checker, Restored};
 use polis_storage::{DIRECTORY_MODE, Disk, DiskPath, FILE_MODE, Layout, SignedMembers};
-use polis_supervisor::{BoxError, Context, RunnableResult, Supervisor, with_causes};
+use polis_supervisor::{BoxError, Context, with_causes};
 
+use super::data::KeyKeeper;
 use super::source::{Form, MEMBER, Source, copy_member, extract};
+use super::supervised::{Teller, supervised};
 use super::swap::swap;
 use super::{HeldRecovery, runtime};
 
@@ -24,47 +26,14 @@ const WORKSHOP: &str = RECOVERY_DIRECTORIES[0];
 /// See [`WORKSHOP`].
 const RECOVERED: &str = RECOVERY_DIRECTORIES[1];
 
-/// Steps of which is told while they are done, at most that many at a time.
-const TOLD: usize = 16;
-
 /// Does all of it.
 pub(super) fn run(recovery: &HeldRecovery, tell: &dyn Fn(&str)) -> Result<RecoverReport, BoxError> {
     let runtime = runtime()?;
-    let (told, heard) = mpsc::sync_channel::<String>(TOLD);
-    let job = Arc::new(Job::of(recovery, told)?);
-    let outcome: Arc<Mutex<Option<Result<RecoverReport, BoxError>>>> = Arc::default();
-    let supervisor = {
-        let _entered = runtime.enter();
-        let (job, outcome) = (Arc::clone(&job), Arc::clone(&outcome));
-        Supervisor::builder().start(move |context: Context| {
-            let (job, outcome) = (Arc::clone(&job), Arc::clone(&outcome));
-            async move { work(&context, &job, &outcome).await }
-        })
-    };
-    drop(job);
-    // Ends with the last of those who could tell something.
-    while let Ok(text) = heard.recv() {
-        if text.is_empty() {
-            break;
-        }
-        tell(&text);
-    }
-    runtime.block_on(supervisor.shutdown())?;
-    let outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner).take();
-    outcome.unwrap_or_else(|| Err("it was stopped".into()))
-}
-
-/// One life of the work: its outcome is told, whatever it is, and it is not tried again.
-async fn work(
-    context: &Context,
-    job: &Arc<Job>,
-    outcome: &Mutex<Option<Result<RecoverReport, BoxError>>>,
-) -> RunnableResult {
-    context.healthy();
-    let done = job.run(context).await;
-    *outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(done);
-    job.say("");
-    Err(context.cancelled().await.into())
+    let job = Arc::new(Job::of(recovery)?);
+    supervised(&runtime, tell, move |context, teller| {
+        let job = Arc::clone(&job);
+        async move { job.run(&context, &teller).await }
+    })
 }
 
 /// What the work needs of the recovery.
@@ -75,11 +44,11 @@ struct Job {
     node_id: NodeId,
     identity_address: std::net::Ipv6Addr,
     cluster_id: String,
-    highest: Option<polis_unlock::Epoch>,
+    known: Option<KnownHistory>,
     source: OwnedSource,
     etcd: polis_consensus::EtcdBinary,
     tool: polis_snapshots::RestoreTool,
-    told: mpsc::SyncSender<String>,
+    key: KeyKeeper,
 }
 
 enum OwnedSource {
@@ -88,55 +57,52 @@ enum OwnedSource {
 }
 
 impl Job {
-    fn of(recovery: &HeldRecovery, told: mpsc::SyncSender<String>) -> Result<Self, BoxError> {
-        let disk: Arc<dyn Disk> = recovery.root.disk();
-        let etcd = Layout::new(Arc::clone(&disk)).data.etcd.directory;
+    fn of(recovery: &HeldRecovery) -> Result<Self, BoxError> {
+        let disk = Arc::clone(&recovery.keeping.disk);
+        let layout = Layout::new(Arc::clone(&disk));
+        let etcd = layout.data.etcd.directory;
+        let journal = Layout::new(Arc::clone(&disk)).journal_store(recovery.keeping.seals.clone());
         Ok(Self {
             workshop: etcd.path().child(WORKSHOP)?,
             recovered: etcd.path().child(RECOVERED)?,
             node_id: recovery.survivor.node_id,
             identity_address: PeerAddress::of(&recovery.survivor.key.public()).ip(),
             cluster_id: recovery.survivor.cluster_id.clone(),
-            highest: recovery.survivor.highest,
+            known: recovery.survivor.known.clone(),
             source: match &recovery.source {
                 Source::Data { directory, .. } => OwnedSource::Data(directory.clone()),
                 Source::Snapshot { file, form, .. } => OwnedSource::Snapshot(file.clone(), form.clone()),
             },
             etcd: recovery.etcd.clone(),
             tool: recovery.tool.clone(),
-            told,
+            key: recovery.data.key_keeper(journal),
             disk,
         })
     }
 
-    fn say(&self, text: &str) {
-        // Who does not listen any more does not need it.
-        let _ = self.told.send(text.to_owned());
-    }
-
-    async fn run(self: &Arc<Self>, context: &Context) -> Result<RecoverReport, BoxError> {
+    async fn run(self: &Arc<Self>, context: &Context, teller: &Teller) -> Result<RecoverReport, BoxError> {
         self.on_disk(context, |job| job.begin()).await?;
         let workshop = std::path::absolute(self.disk.full_path(&self.workshop))?;
         let snapshot = match &self.source {
             OwnedSource::Data(data) => {
-                self.say("copying the data of this node's member");
+                teller.say("copying the data of this node's member");
                 let (from, to) = (data.join(MEMBER), workshop.join("copy").join(MEMBER));
                 context.blocking(move || copy_member(&from, &to)).await?;
-                self.say("reading them as those of a cluster of one, where nobody reaches them");
+                teller.say("reading them as those of a cluster of one, where nobody reaches them");
                 let taken = workshop.join("snapshot");
                 self.take_snapshot(context, &workshop, &taken).await?;
                 taken
             }
             OwnedSource::Snapshot(file, Form::Etcd) => file.clone(),
             OwnedSource::Snapshot(file, Form::OfPolis(key)) => {
-                self.say("opening the snapshot");
+                teller.say("opening the snapshot");
                 let opened = workshop.join("snapshot");
                 let (file, key, to) = (file.clone(), key.clone(), opened.clone());
                 context.blocking(move || extract(&file, key.as_ref(), &to)).await?;
                 opened
             }
         };
-        self.say("making a cluster of one of them");
+        teller.say("making a cluster of one of them");
         let restored = Restored {
             data_directory: std::path::absolute(self.disk.full_path(&self.recovered))?,
             name: self.node_id.to_string(),
@@ -148,13 +114,14 @@ impl Job {
         let member =
             OfflineMember::start(context, &self.etcd, &restored.data_directory, &workshop, OfflineStart::AsTheyAre)
                 .await?;
-        self.say("taking the other members out of its state");
-        let left = leave_alone(member.kv_root(), &self.node_id, &self.cluster_id, self.highest).await;
+        teller.say("taking the other members out of its state");
+        let left = leave_alone(member.kv_root(), &self.node_id, &self.cluster_id, self.known.clone()).await;
         member.stop().await;
         let left = left?;
-        self.say("putting the new data in the place of the old ones");
+        self.on_disk(context, |job| Ok(job.key.keep()?)).await?;
+        teller.say("putting the new data in the place of the old ones");
         let kept = self.on_disk(context, |job| job.finish()).await?;
-        self.keep_list(context, left.signed_list).await;
+        self.keep_list(context, teller, left.signed_list).await;
         Ok(RecoverReport {
             revision: left.revision,
             others: left.others.into_iter().collect(),
@@ -165,11 +132,12 @@ impl Job {
 
     /// Lets the next start know from its beginning which side it is on. Should that fail, it learns it from its own state, a moment
     /// later.
-    async fn keep_list(&self, context: &Context, signed_list: Vec<u8>) {
+    async fn keep_list(&self, context: &Context, teller: &Teller, signed_list: Vec<u8>) {
         let file = Layout::new(Arc::clone(&self.disk)).esp.polis.signed_members;
         let stored = context.blocking(move || file.store(&SignedMembers { signed_list }, "recover/list")).await;
         if let Err(error) = stored {
-            self.say(&format!("the new list of members could not be written to the ESP yet: {}", with_causes(&error)));
+            teller
+                .say(&format!("the new list of members could not be written to the ESP yet: {}", with_causes(&error)));
         }
     }
 
@@ -206,8 +174,10 @@ impl Job {
 
     /// Makes sure that all of the new data are on the disk, and lets them be the member's.
     fn finish(&self) -> Result<Option<std::path::PathBuf>, BoxError> {
-        let directory = std::fs::File::open(self.disk.full_path(&self.recovered))?;
-        rustix::fs::syncfs(&directory)?;
+        // Those of the data partition, and below it those of the disk on which an encrypted one keeps its files.
+        for place in [&self.recovered, &DiskPath::root()] {
+            rustix::fs::syncfs(&std::fs::File::open(self.disk.full_path(place))?)?;
+        }
         let kept = swap(&self.disk, &self.recovered)?;
         // What is left of the work; the new data are in their place, so that what cannot be removed does no harm.
         let _ = self.disk.clear_directory(&self.workshop);
