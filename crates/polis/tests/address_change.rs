@@ -11,7 +11,7 @@ fn a_node_that_is_started_at_another_address_is_the_same_member() {
     let mut host = Host::new(env!("CARGO_BIN_EXE_polis"));
     let parameters = host.bootstrap_parameters();
     let mut node = host.start(&parameters);
-    let first = node.wait_state(NodeState::Running);
+    let first = node.wait_running();
     let content = checks::running(&host.root(), &first, &checks::OnDisk::default());
     let (mut before, mut members) = (first.clone(), content.members);
     // Once after an orderly stop and once after a kill.
@@ -27,7 +27,7 @@ fn a_node_that_is_started_at_another_address_is_the_same_member() {
         assert_ne!(other.ip, host.ip());
         host.move_to(other);
         node = host.start(&parameters);
-        let status = node.wait_state(NodeState::Running);
+        let status = node.wait_running();
         assert_eq!(status.address, Some(host.ip().to_string()));
         assert_ne!(status.address, before.address);
         let content = checks::running(&host.root(), &status, &disk);

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use polis_control::{Client, NodeState, Status};
 
 use crate::address::TestAddress;
+use crate::checks::faults;
 use crate::scratch::Scratch;
 use crate::storage_security::StorageSecurity;
 use crate::world::World;
@@ -270,6 +271,18 @@ impl NodeProcess {
     /// Waits for a state.
     pub fn wait_state(&mut self, state: NodeState) -> Status {
         self.wait(state.name(), |status| status.state == state)
+    }
+
+    /// Waits until the node runs and nothing is wrong. On a busy machine, a node may say for a while after its start that it has no
+    /// contact with its leader.
+    pub fn wait_running(&mut self) -> Status {
+        self.wait_running_with(&[])
+    }
+
+    /// Waits until the node runs and exactly these faults are left.
+    pub fn wait_running_with(&mut self, left: &[&str]) -> Status {
+        let what = format!("Running with the faults {left:?}");
+        self.wait(&what, |status| status.state == NodeState::Running && faults(status) == left)
     }
 
     /// Waits for a condition to be raised.

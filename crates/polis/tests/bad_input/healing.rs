@@ -16,11 +16,8 @@ fn is_mended(place: &Place, before: &OnDisk, harmed: &[&PathBuf], harm: fn(&Path
     let left: Vec<Option<Vec<u8>>> = harmed.iter().map(|path| fs::read(path).ok()).collect();
     let mut node = place.host.start(&place.parameters);
     // What is not needed to run is read beside that.
-    let status = node.wait("Running with that condition", |status| {
-        status.state == NodeState::Running && status.conditions.iter().any(|found| found.name == condition)
-    });
+    let status = node.wait_running_with(&[condition]);
     has_condition(&status, condition, says);
-    assert_eq!(checks::faults(&status), [condition]);
     // What the node can only learn from its cluster comes when that has been reached.
     let is_written =
         || harmed.iter().zip(&left).any(|(path, left)| fs::read(path).is_ok_and(|now| Some(&now) != left.as_ref()));

@@ -86,9 +86,7 @@ impl Place {
 
     /// Waits until the node runs and nothing is wrong any more, checks it, stops it, and checks that nothing is left.
     fn runs_well(&self, mut node: NodeProcess, before: &OnDisk) {
-        let status = node.wait("Running without a fault", |status| {
-            status.state == NodeState::Running && checks::faults(status).is_empty()
-        });
+        let status = node.wait_running();
         checks::running(&self.root(), &status, before);
         assert!(node.stop().success());
         checks::stopped(&self.host);

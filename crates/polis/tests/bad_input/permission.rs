@@ -99,9 +99,7 @@ fn of_the_root() {
     wait_last_state(&node, &root, "\"formatted\"");
     lock(&root);
     drop(taken);
-    let status = node.wait("a last state that cannot be written", |status| {
-        status.state == NodeState::Running && checks::faults(status) == ["last-state-not-written"]
-    });
+    let status = node.wait_running_with(&["last-state-not-written"]);
     let file = root.join(LAST_STATE_FILE);
     let says = Says {
         what: "could not be written",

@@ -121,7 +121,7 @@ fn first_case(point: &Point) -> Outcome {
     }
 
     let mut node = place.host.start(&place.parameters);
-    let status = node.wait_state(NodeState::Running);
+    let status = node.wait_running();
     let content = checks::running(&place.root(), &status, &before);
     if has_passed("birth/after") {
         // The birth that was acknowledged is the one that is there. A store that was made anew would be in its first term
@@ -152,7 +152,7 @@ impl LaterStarts {
     fn run(&mut self) {
         let before = checks::on_disk(&self.place.root());
         let mut node = self.place.host.start(&self.place.parameters);
-        let status = node.wait_state(NodeState::Running);
+        let status = node.wait_running();
         let content = checks::running(&self.place.root(), &status, &before);
         for (key, value) in &self.written {
             let found = content.entries.get(key).unwrap_or_else(|| panic!("{key} was acknowledged and is gone"));

@@ -36,7 +36,7 @@ fn die_at(place: &Place, point: &str) {
 /// Starts the node and checks it; returns its log.
 fn run(place: &Place, before: &OnDisk) -> String {
     let mut node = place.host.start(&place.parameters);
-    let status = node.wait_state(NodeState::Running);
+    let status = node.wait_running();
     checks::running(&place.root(), &status, before);
     let log = node.log();
     assert!(node.stop().success());
@@ -84,12 +84,7 @@ pub(crate) fn s5_a_slow_etcd_is_waited_for() {
     node.wait_condition("consensus-etcd-exiting");
     let hanging = node.wait_condition("consensus-etcd-hanging");
     assert_eq!(hanging.state, NodeState::CreatingCluster);
-    let status = node.wait_state(NodeState::Running);
-    let status = if checks::faults(&status).is_empty() {
-        status
-    } else {
-        node.wait("no fault", |status| checks::faults(status).is_empty())
-    };
+    let status = node.wait_running();
     checks::running(&place.root(), &status, &OnDisk { node_id: hanging.node_id, ..OnDisk::default() });
     assert_eq!(fs::read_to_string(tries).unwrap().lines().count(), 3);
     assert!(node.stop().success());
@@ -134,7 +129,7 @@ pub(crate) fn w11_a_directory_that_is_rewritten_always_has_this_node() {
         assert_eq!(now.first(), Some(if is_replaced { &new } else { &old }), "{step}: {now:?}");
 
         let mut node = place.host.spawn(place.logged(place.host.command()));
-        let status = node.wait_state(NodeState::Running);
+        let status = node.wait_running();
         checks::running(&place.root(), &status, &before);
         let is_written = || is_replaced || place.passed().iter().any(|point| point == "directory/done");
         assert_eq!(node.wait_exit_or("a directory that is written", is_written), None, "{}", node.log());
@@ -158,7 +153,7 @@ pub(crate) fn w14_roles_that_were_not_saved_are_healed() {
             die_at(&place, point);
         }
         let mut node = place.host.start(&place.parameters);
-        let status = node.wait_state(NodeState::Running);
+        let status = node.wait_running();
         let runs = Instant::now();
         checks::running(&place.root(), &status, &before);
         node.wait("all roles", |status| status.roles == ["ConsensusMember", "KubernetesController"]);
@@ -181,8 +176,7 @@ pub(crate) fn w12_torn_roles_are_mended() {
         }
         drop(data);
         let mut node = place.host.start(&place.parameters);
-        let status = node.wait_state(NodeState::Running);
-        assert_eq!(checks::faults(&status), ["roles-damaged"]);
+        let status = node.wait_running_with(&["roles-damaged"]);
         assert_eq!(status.roles, ["ConsensusMember", "KubernetesController"]);
         assert!(node.stop().success());
         checks::stopped(&place.host);
@@ -211,7 +205,7 @@ pub(crate) fn w18_a_failed_format_is_tried_again_in_the_same_process() {
     fs::remove_file(&obstacle).unwrap();
     let before = OnDisk { node_id: status.node_id, ..OnDisk::default() };
     assert!(before.node_id.is_some());
-    let status = node.wait_state(NodeState::Running);
+    let status = node.wait_running();
     checks::running(&place.root(), &status, &before);
     assert!(node.stop().success());
     checks::stopped(&place.host);

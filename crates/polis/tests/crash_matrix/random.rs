@@ -54,7 +54,7 @@ fn one_root(random: &mut Random, kills: u64) -> u64 {
             done += 1;
         }
         let mut node = place.host.start(&place.parameters);
-        let status = node.wait_state(NodeState::Running);
+        let status = node.wait_running();
         let content = checks::running(&place.root(), &status, &known);
         for (key, value) in &written {
             assert_eq!(content.entries.get(key).map(|entry| &entry.value), Some(value), "{key} was acknowledged");

@@ -14,7 +14,7 @@ fn each_start_passes_exactly_the_points_of_the_table() {
     let place = Place::new();
     for start in [&first_start(), &later_start()] {
         let mut node = place.host.spawn(place.logged(place.host.command()));
-        let status = node.wait_state(polis_control::NodeState::Running);
+        let status = node.wait_running();
         checks::running(&place.root(), &status, &OnDisk::default());
         place.wait_rest(&mut node, start);
         checks::leads(&place.root(), &node.wait_contact());

@@ -59,16 +59,9 @@ impl Place {
 
     /// Waits until the node runs and nothing is wrong any more, checks it, stops it, and checks that nothing is left.
     fn runs_well(&self, mut node: NodeProcess, before: &OnDisk) {
-        let status = runs(&mut node);
+        let status = node.wait_running();
         checks::running(&self.root(), &status, before);
         assert!(node.stop().success());
         checks::stopped(&self.host);
     }
-}
-
-/// Waits until a node runs and nothing is wrong any more.
-fn runs(node: &mut NodeProcess) -> Status {
-    node.wait("Running without a fault", |status| {
-        status.state == NodeState::Running && checks::faults(status).is_empty()
-    })
 }

@@ -31,7 +31,7 @@ fn wait_for(node: &mut NodeProcess, what: &str, done: impl Fn() -> bool) {
 fn gocryptfs_that_is_killed_under_a_running_etcd_loses_nothing_acknowledged() {
     let place = Place::new();
     let mut node = place.host.start(&place.parameters);
-    let _ = runs(&mut node);
+    let _ = node.wait_running();
     let _ = node.wait_contact();
     for round in 0..3 {
         let (key, value) = (format!("test/{round}"), format!("acknowledged before death {round}"));
@@ -68,7 +68,7 @@ fn the_next_start_takes_over_at_once_from_a_node_that_was_killed() {
     let before = checks::on_disk(&place.root());
     for _ in 0..3 {
         let mut node = place.host.start(&place.parameters);
-        let status = runs(&mut node);
+        let status = node.wait_running();
         checks::running(&place.root(), &status, &before);
         // Its gocryptfs, which is not killed with it, and its mount are still there when the next one starts.
         node.kill();
@@ -80,7 +80,7 @@ fn the_next_start_takes_over_at_once_from_a_node_that_was_killed() {
 fn a_killed_node_leaves_nothing_behind_for_long() {
     let place = Place::enrolled();
     let mut node = place.host.start(&place.parameters);
-    let _ = runs(&mut node);
+    let _ = node.wait_running();
     node.kill();
     processes::wait_until_gone(&place.root()).unwrap_or_else(|left| panic!("{left}"));
     assert_eq!(mounts::below(&place.root()), Vec::<std::path::PathBuf>::new());
@@ -91,7 +91,7 @@ fn a_killed_node_leaves_nothing_behind_for_long() {
 fn a_killed_node_can_be_reset_at_once() {
     let place = Place::enrolled();
     let mut node = place.host.start(&place.parameters);
-    let _ = runs(&mut node);
+    let _ = node.wait_running();
     node.kill();
     let root = place.root().display().to_string();
     let run = place.host.polis(["node", "reset", "--root", root.as_str(), "--yes"]);
@@ -149,7 +149,7 @@ fn a_disk_that_is_full_is_waited_for() {
     grow("1m");
     let _ = node.wait_condition("consensus-disk-full");
     grow("200m");
-    let status = runs(&mut node);
+    let status = node.wait_running();
     checks::running(&place.root(), &status, &before);
     assert!(node.stop().success());
 }

@@ -32,7 +32,7 @@ fn holds(file: &Path, text: &[u8]) -> bool {
 fn nothing_that_was_written_can_be_read_on_the_disk() {
     let place = Place::new();
     let mut node = place.host.start(&place.parameters);
-    let status = runs(&mut node);
+    let status = node.wait_running();
     let _ = node.wait_contact();
     Store::of_node(&place.root()).put("test/needle", NEEDLE);
     // Killed, so that it could tidy nothing up.
@@ -144,8 +144,7 @@ fn a_record_of_which_a_copy_is_whole_is_mended() {
     let file = ciphertext(&place, "data/node/roles.0");
     flip(&file);
     let mut node = place.host.start(&place.parameters);
-    let status = node.wait_state(NodeState::Running);
-    assert_eq!(checks::faults(&status), ["roles-damaged"]);
+    node.wait_running_with(&["roles-damaged"]);
     assert!(node.stop().success());
     place.run(&OnDisk { node_id: before.node_id, ..before });
 }

@@ -58,9 +58,7 @@ pub(crate) fn w19_a_full_esp_after_the_commit_is_waited_for() {
         nodes.iter().any(|node| node["node_id"] == id.as_str() && node["state"] == "UP")
     });
     fs::remove_file(&filler).unwrap();
-    let status = cluster
-        .node(1)
-        .wait("Running, no fault", |status| status.state == NodeState::Running && faults(status).is_empty());
+    let status = cluster.node(1).wait_running();
     assert_eq!(status.node_id, Some(id));
     assert_eq!(fs::read(&partition).unwrap(), formatted, "it was formatted again");
     assert_eq!(cluster.wait_nodes("the nodes", |_| true).len(), 2);
