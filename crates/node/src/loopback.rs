@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
 use polis_identity::{CLUSTER_AUTHORITY_NAME, CertificateAuthority, NodeKey, OwnerKey};
-use polis_rpc::{ClientIdentity, Connector, ExpectedServer, ServerIdentity, ServerSettings, Trust, listen};
+use polis_rpc::{ClientIdentity, Connector, ExpectedServer, News, ServerIdentity, ServerSettings, Trust, listen};
 use polis_supervisor::testing::Harness;
 use polis_supervisor::{Context, RunnableResult};
 use tokio::net::TcpListener;
@@ -62,12 +62,12 @@ impl TestServer {
     {
         let listener = listen(SocketAddr::new(TEST_ADDRESS, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let trust = watch::Sender::new(Arc::new(Trust { in_contact: true, ..Trust::default() }));
+        let trust = watch::Sender::new(Arc::new(Trust { news: News::UpToDate, ..Trust::default() }));
         let settings = ServerSettings {
             name: "test",
             identity: cluster.node(),
             trust: trust.subscribe(),
-            limits: crate::serving::limits(),
+            limits: crate::serving::LIMITS,
         };
         let once = Mutex::new(Some((serve, listener, settings)));
         let harness = Harness::start(move |context: Context| {

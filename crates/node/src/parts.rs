@@ -31,7 +31,7 @@ use crate::metrics::{Deaths, page};
 use crate::peers::KnownPeers;
 use crate::power::Power;
 use crate::service_manager::ServiceManager;
-use crate::serving::{Port, limits, serve_at};
+use crate::serving::{LIMITS, Port, serve_at};
 use crate::status::Sources;
 use crate::unlock::UnlockPort;
 use crate::update::{MachineOrders, MachineSlots, keep_trial};
@@ -318,7 +318,7 @@ impl Parts {
             name,
             identity: ServerIdentity::new(key, certificate.clone(), authority.clone())?,
             trust: self.role_serve.trust(),
-            limits: limits(),
+            limits: LIMITS,
         })
     }
 }

@@ -28,17 +28,17 @@ pub(crate) struct Port {
 }
 
 /// Limits of a server that people and monitoring use.
-pub(crate) fn limits() -> Limits {
-    Limits {
-        handshakes: SEATS,
-        handshakes_per_address: SEATS / 4,
-        strangers: SEATS / 4,
-        strangers_per_address: SEATS / 8,
-        members: SEATS,
-        members_per_key: SEATS / 4,
-        ..Limits::default()
-    }
+pub(crate) const LIMITS: Limits = Limits {
+    handshakes: SEATS,
+    handshakes_kept: SEATS / 2,
+    handshakes_per_address: SEATS / 4,
+    strangers: SEATS / 4,
+    strangers_per_address: SEATS / 8,
+    members: SEATS,
+    members_per_key: SEATS / 4,
+    ..Limits::DEFAULT
 }
+.checked();
 
 /// Serves at the node's address, and elsewhere as soon as that changes. Calls that are under way at the old address may end
 /// there.

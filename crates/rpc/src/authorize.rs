@@ -8,7 +8,7 @@ use tonic::Status;
 
 use crate::detail;
 use crate::tls::Judgement;
-use crate::{Peer, Trust};
+use crate::{News, Peer, Trust};
 
 /// What a node may do (metropolis.md G.4).
 const PERMISSIONS_OF_NODES: &[Permission] = &[Permission::ReadClusterStatus, Permission::UpdateNodeSelf];
@@ -81,8 +81,8 @@ pub(crate) fn stands<'judgement>(judgement: &'judgement Judgement, trust: &Trust
 ///
 /// # Errors
 ///
-/// See [`stands`]; UNAUTHENTICATED for a stranger, PERMISSION_DENIED for one whom the cluster knows, UNAVAILABLE for a node while
-/// nobody knows whether the cluster still stands by it.
+/// See [`stands`] and [`may_be_answered`]; UNAUTHENTICATED for a stranger, PERMISSION_DENIED for one whom the cluster knows, UNAVAILABLE
+/// for a node while nobody knows whether the cluster still stands by it.
 pub(crate) fn authorize(method: &Method, judgement: &Judgement, trust: &Trust) -> Result<(), Status> {
     let peer = stands(judgement, trust)?;
     let needed = match method.authorization {
@@ -106,12 +106,30 @@ pub(crate) fn authorize(method: &Method, judgement: &Judgement, trust: &Trust) -
     if !missing.is_empty() || needed.is_empty() {
         return Err(Status::permission_denied(format!("the {peer} does not have {}", missing.join(", "))));
     }
-    if !trust.in_contact && needed.iter().any(|needed| *needed != Permission::ReadClusterStatus) {
+    if trust.news == News::CutOff && needed.iter().any(|needed| *needed != Permission::ReadClusterStatus) {
         return Err(Status::unavailable(
             "this node has no contact with the leader of the cluster, so it does not know whether the caller still belongs to it",
         ));
     }
-    Ok(())
+    may_be_answered(peer, trust)
+}
+
+/// Whether this node knows enough to answer this peer anything that is for the cluster only. Users are answered in any case: it is
+/// they who can help a node that is cut off.
+///
+/// # Errors
+///
+/// UNAVAILABLE for a node while it is not known whom the cluster has let go before it had contact.
+pub(crate) fn may_be_answered(peer: &Peer, trust: &Trust) -> Result<(), Status> {
+    match (peer, trust.news) {
+        (Peer::Node(_), News::CatchingUp) => Err(Status::unavailable(
+            "this node has just got contact with the leader of the cluster, and is yet to hear whether the caller still belongs to it; \
+             ask again",
+        )),
+        (Peer::Node(_), News::CutOff | News::UpToDate) | (Peer::Anonymous | Peer::Ephemeral(_) | Peer::User(_), _) => {
+            Ok(())
+        }
+    }
 }
 
 #[cfg(test)]

@@ -16,8 +16,9 @@
 //!   is taken away when others want it ([`Limits`]). Nobody but the holders of certificates can fill the seats of these, and
 //!   part of the handshakes are kept for places in the network that these came from last.
 //! * **A panic** in a handler, or in the stream that it answers with, fails that call with INTERNAL.
-//! * **A mutating call leaves a line** in the log, with target [`AUDIT_TARGET`]: method, caller, address, result, duration; never
-//!   what was asked or answered.
+//! * **A mutating call leaves a line** in the log, with target [`AUDIT_TARGET`]: method, caller, address, what it is about as far as its
+//!   handler has said that ([`AuditObject`]), result, duration; never what else was asked or answered. Those of users have a journal of
+//!   their own, so that a thousand nodes do not push them out.
 //! * **It stops in order**: streams end with UNAVAILABLE, calls get [`STOP_GRACE`] to finish, connections get their GOAWAY.
 //!
 //! [`serve_by_key`] is the same for those who cannot have certificates of a cluster yet, or no clock and no names: both sides know
@@ -50,7 +51,7 @@ mod tls;
 mod trust;
 
 pub use client_identity::{ClientIdentity, ForeignCertificateError};
-pub use cluster::{CallError, CallPolicy, ClusterClient, EndpointFailure, Judge, Leader, Search};
+pub use cluster::{CallError, CallPolicy, ClusterClient, EndpointFailure, FailureKind, Judge, Leader, Search};
 pub use connect_error::{ConnectError, ServerRefusal};
 pub use connector::{Connector, ExpectedServer};
 pub use failure::{connect_error, describe, is_transport_failure};
@@ -59,10 +60,11 @@ pub use known_keys::KnownKeys;
 pub use limits::{DESCRIPTORS_NEEDED, Limits};
 pub use peer::{Caller, Peer};
 pub use server::{
-    AUDIT_TARGET, Bucket, KeyServerSettings, Rate, STOP_GRACE, ServerSettings, listen, serve, serve_by_key, serve_pages,
+    AUDIT_TARGET, AuditObject, Bucket, KeyServerSettings, Rate, STOP_GRACE, ServerSettings, listen, serve,
+    serve_by_key, serve_pages,
 };
 pub use server_identity::{ServerIdentity, ServerIdentityError};
-pub use trust::Trust;
+pub use trust::{News, Trust};
 
 /// Port of the curator: Curator, CuratorLocal, AAA, Management and the services of `polis` beside them (metropolis.md J.1).
 pub const CURATOR_PORT: u16 = 7835;

@@ -11,7 +11,7 @@ pub struct Limits {
     /// milliseconds, so it lives through a flood of 100,000 connections per second.
     pub handshakes: usize,
     /// How many of these are for places in the network from which nodes or users came last. Half: whoever floods us from elsewhere
-    /// pushes out no handshake of these.
+    /// pushes out no handshake of these. Always less than all ([`Limits::checked`]): those who come for the first time need some.
     pub handshakes_kept: usize,
     /// The same from one address. A quarter of all: many nodes may be behind one address, and one address alone cannot
     /// push out the handshakes of all others.
@@ -45,26 +45,43 @@ pub struct Limits {
     pub calls_at_once: f64,
 }
 
+impl Limits {
+    /// What a node runs with; for limits that are constants.
+    pub const DEFAULT: Self = Self {
+        handshake_timeout: Duration::from_secs(5),
+        handshakes: HANDSHAKES,
+        handshakes_kept: HANDSHAKES / 2,
+        handshakes_per_address: HANDSHAKES / 4,
+        strangers: STRANGERS,
+        strangers_per_address: STRANGERS / 2,
+        members: MEMBERS,
+        members_per_key: 512,
+        idle_timeout: Duration::from_secs(30),
+        streams_of_stranger: 16,
+        streams_of_member: 200,
+        message_of_stranger: 64 * 1024,
+        message_of_member: 4 * 1024 * 1024,
+        request_timeout_of_stranger: Duration::from_secs(30),
+        calls_per_second: 250.0,
+        calls_at_once: 1_000.0,
+    };
+
+    /// These limits, which leave everybody some room. Every server looks at that when it begins; limits that are constants are looked
+    /// at when they are compiled.
+    ///
+    /// # Panics
+    ///
+    /// When there is no room for handshakes of those who come for the first time, beside those that are kept for others.
+    #[must_use]
+    pub const fn checked(self) -> Self {
+        assert!(self.handshakes_kept < self.handshakes, "no handshakes are left for those who come for the first time");
+        self
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            handshake_timeout: Duration::from_secs(5),
-            handshakes: HANDSHAKES,
-            handshakes_kept: HANDSHAKES / 2,
-            handshakes_per_address: HANDSHAKES / 4,
-            strangers: STRANGERS,
-            strangers_per_address: STRANGERS / 2,
-            members: MEMBERS,
-            members_per_key: 512,
-            idle_timeout: Duration::from_secs(30),
-            streams_of_stranger: 16,
-            streams_of_member: 200,
-            message_of_stranger: 64 * 1024,
-            message_of_member: 4 * 1024 * 1024,
-            request_timeout_of_stranger: Duration::from_secs(30),
-            calls_per_second: 250.0,
-            calls_at_once: 1_000.0,
-        }
+        Self::DEFAULT
     }
 }
 
@@ -93,6 +110,17 @@ mod tests {
 
     #[test]
     fn the_constant_is_that_of_the_default() {
-        assert_eq!(Limits::default().descriptors(), DESCRIPTORS_NEEDED);
+        assert_eq!(Limits::default().checked().descriptors(), DESCRIPTORS_NEEDED);
+    }
+
+    #[test]
+    fn limits_without_room_for_those_who_come_first_are_refused() {
+        for (handshakes, handshakes_kept, is_fine) in
+            [(2, 1, true), (256, 128, true), (256, 256, false), (256, 2_048, false)]
+        {
+            let limits = Limits { handshakes, handshakes_kept, ..Limits::default() };
+            let checked = std::panic::catch_unwind(|| limits.checked());
+            assert_eq!(checked.is_ok(), is_fine, "{handshakes} and {handshakes_kept} kept");
+        }
     }
 }

@@ -13,8 +13,8 @@ use tokio::sync::watch;
 use tonic::service::Routes;
 
 use crate::{
-    ClientIdentity, KeyIdentity, KeyServerSettings, KnownKeys, Limits, ServerIdentity, ServerSettings, Trust, listen,
-    serve, serve_by_key,
+    ClientIdentity, KeyIdentity, KeyServerSettings, KnownKeys, Limits, News, ServerIdentity, ServerSettings, Trust,
+    listen, serve, serve_by_key,
 };
 
 /// Where test servers listen. Ports are the system's choice, so that servers never meet.
@@ -95,7 +95,7 @@ impl TestCluster {
 /// The trust of a node that nobody has left and that would know.
 #[must_use]
 pub fn full_trust() -> Trust {
-    Trust { in_contact: true, ..Trust::default() }
+    Trust { news: News::UpToDate, ..Trust::default() }
 }
 
 /// A listener on a loopback address, at a port that nobody else has.

@@ -13,7 +13,28 @@ pub struct Trust {
     pub revocations: Option<RevocationList>,
     /// Nodes that were deleted, each with its serialized `polis.curator.v1.SignedTombstone`, which they are shown.
     pub removed_nodes: BTreeMap<NodeId, Vec<u8>>,
-    /// Whether this node would have heard of a change: it has contact with the leader, or is the leader with a quorum.
-    /// While it is false, calls of nodes that need more than to read the cluster's status are refused with UNAVAILABLE.
-    pub in_contact: bool,
+    /// Whether this node would have heard of a change.
+    pub news: News,
+}
+
+/// Whether a node would have heard whom its cluster lets go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum News {
+    /// It has no contact with the leader, or leads without a quorum: it goes by what it knew last. Other nodes may still read the
+    /// cluster's status; calls of theirs that need more are refused with UNAVAILABLE.
+    #[default]
+    CutOff,
+    /// It has contact again, and is yet to be told what it missed. It takes a moment, in which nodes are answered nothing: the first
+    /// answer after contact is by what is known then.
+    CatchingUp,
+    /// It has contact, and knows all that there was to know when that began.
+    UpToDate,
+}
+
+impl Trust {
+    /// Whether this node would have heard of a change.
+    #[must_use]
+    pub fn is_up_to_date(&self) -> bool {
+        self.news == News::UpToDate
+    }
 }

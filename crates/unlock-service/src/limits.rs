@@ -31,7 +31,8 @@ pub(crate) const LIMITS: Limits = Limits {
     // An operator who looks at a node twice a second, from a machine from which a script does the same.
     calls_per_second: 10.0,
     calls_at_once: 20.0,
-};
+}
+.checked();
 
 /// What one member may ask in a minute. It asks four times a second at most, and a few times more when it has heard of a newer list
 /// or has found this node again. One that asks more often is not well, and is told to ask again later.

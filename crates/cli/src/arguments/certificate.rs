@@ -18,7 +18,11 @@ pub(crate) enum CertificateCommand {
     /// Write the owner's key and certificate in the forms that other programs read
     #[command(
         long_about = "Write the owner's key and certificate in the forms that other programs read.\n\n\
-            key.pem (PKCS#8, readable for you only), certificate.pem and ca.pem. Whoever has the key rules the cluster.",
+            key.pem (PKCS#8, readable for you only), certificate.pem and ca.pem.\n\n\
+            The key is the owner's own: whoever can read it can do everything that you can, delete nodes and take the cluster over \
+            included. There is no user who may only look. Give it to a machine for monitoring only if you trust that machine like your \
+            own: in a directory that nobody but the monitoring's user can read, and in no backup and no image. When it may have been \
+            read by others, `polis owner rotate` makes it worthless.",
         after_help = "Example:\n  \
             polis certificate export --dir ./tls && openssl s_client -connect 192.0.2.10:7840 \\\n      \
             -key tls/key.pem -cert tls/certificate.pem -CAfile tls/ca.pem"

@@ -1,4 +1,9 @@
 //! The text of a systemd unit that runs a node.
+//!
+//! Its KillMode is `process`, and not `mixed`, which would have systemd kill all that is left of a node when its own process has ended,
+//! be that in order, by a signal or by the watchdog. That is what must not happen to gocryptfs, which may be writing: it ends by itself
+//! when nobody uses its mount, and the next start waits for it. etcd needs no help of systemd, as the kernel kills it together with the
+//! node. The unit is the same where data are not encrypted, as an installed unit does not change when a partition is made encrypted.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};

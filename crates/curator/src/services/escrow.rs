@@ -9,7 +9,7 @@ use polis_proto::api::aaa_server::Aaa;
 use polis_proto::api::escrow_request::Parameters;
 use polis_proto::api::escrow_response::{ProofRequest, proof_request::Kind};
 use polis_proto::api::{EscrowRequest, EscrowResponse};
-use polis_rpc::{Caller, Peer};
+use polis_rpc::{AuditObject, Caller, Peer};
 use tokio::time::timeout;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -30,7 +30,7 @@ impl Aaa for AaaService {
 
     async fn escrow(&self, request: Request<Streaming<EscrowRequest>>) -> Result<Response<Self::EscrowStream>, Status> {
         let leader = self.0.leader()?;
-        let peer = Caller::of(&request).peer.clone();
+        let (peer, object) = (Caller::of(&request).peer.clone(), AuditObject::of(&request));
         let mut messages = request.into_inner();
         let first = timeout(FIRST_MESSAGE_DEADLINE, messages.message()).await;
         let first = first.map_err(|_| Status::deadline_exceeded("no message with parameters has come"))??;
@@ -47,6 +47,7 @@ impl Aaa for AaaService {
                 return Ok(Response::new(stream::iter([Ok(wanted), Err(refusal)]).boxed()));
             }
         };
+        object.set(format_args!("owner key {key}"));
         let certificate = owner::certificate(&leader, &key).await?;
         let fulfilled = vec![ProofRequest { kind: Kind::RefreshCertificate.into() }];
         let answer = EscrowResponse { needed: Vec::new(), fulfilled, emitted_certificate: certificate.der().to_vec() };

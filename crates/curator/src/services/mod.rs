@@ -23,6 +23,7 @@ mod labels;
 mod leader;
 mod local;
 mod management;
+mod object;
 mod owner;
 mod policy;
 mod recovery;

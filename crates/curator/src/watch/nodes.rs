@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use polis_consensus::{Change, Compacted, KeyValue, Status, Transaction};
 use polis_identity::{AuthorityCertificate, NodeId, RevocationList};
 use polis_proto::curator_state::{NodeEnrolment, RecoveryKey, SignedMemberList};
-use polis_rpc::Trust;
+use polis_rpc::{News, Trust};
 use polis_supervisor::{Context, Runnable, RunnableResult, with_causes};
 use prost::Message as _;
 use tokio::sync::watch;
@@ -139,12 +139,16 @@ impl Nodes {
         let mut status = self.0.status.clone();
         loop {
             status.wait_for(Status::is_ready).await?;
+            self.change_trust(|trust| trust.news = News::CatchingUp);
             let listing = match self.list().await {
                 Ok(listing) => listing,
                 Err(error) => {
                     tracing::warn!("the nodes of the cluster cannot be listed: {}", with_causes(&error));
                     // Sooner if the member has been away meanwhile.
                     let _ = timeout(LIST_PAUSE, status.changed()).await;
+                    if !status.borrow().is_ready() {
+                        self.change_trust(|trust| trust.news = News::CutOff);
+                    }
                     continue;
                 }
             };
@@ -152,14 +156,14 @@ impl Nodes {
             let authority = listing.authority.clone();
             self.take(listing);
             // Not before: whom the cluster has let go while there was no contact is known only now.
-            self.change_trust(|trust| trust.in_contact = true);
+            self.change_trust(|trust| trust.news = News::UpToDate);
             tokio::select! {
                 Compacted { oldest } = self.follow_changes(revision, &authority) => {
                     tracing::info!("changes before revision {oldest} are no longer kept: the nodes are listed again");
                 }
                 lost = status.wait_for(|status| !status.is_ready()) => drop(lost?),
             }
-            self.change_trust(|trust| trust.in_contact = false);
+            self.change_trust(|trust| trust.news = News::CutOff);
         }
     }
 
@@ -321,7 +325,7 @@ impl Runnable for Nodes {
             });
             let result = followed.await;
             // Nobody follows any more, so nobody would hear of a change.
-            nodes.change_trust(|trust| trust.in_contact = false);
+            nodes.change_trust(|trust| trust.news = News::CutOff);
             result?
         }
         .boxed()

@@ -338,12 +338,12 @@ async fn trust_and_orders_follow_deletions_revocations_and_the_member() {
     let leader = etcd.lead().await;
     let nodes = nodes(&etcd);
     let (mut trust, mut orders) = (nodes.trust(), nodes.orders());
-    assert!(!trust.borrow().in_contact, "nobody follows yet");
+    assert!(!trust.borrow().is_up_to_date(), "nobody follows yet");
     let harness = run(&nodes);
     let known =
         etcd.within("the list is known", trust.wait_for(|trust| trust.revocations.is_some())).await.unwrap().clone();
     assert!(known.revocations.as_ref().unwrap().revoked().is_empty());
-    etcd.within("it has contact", trust.wait_for(|trust| trust.in_contact)).await.unwrap();
+    etcd.within("it has contact", trust.wait_for(|trust| trust.is_up_to_date())).await.unwrap();
     let order = etcd
         .within("orders come", orders.wait_for(|orders| orders.signed_list.is_some() && !orders.members.is_empty()))
         .await
@@ -383,7 +383,7 @@ async fn trust_and_orders_follow_deletions_revocations_and_the_member() {
     let wanted: Vec<std::net::IpAddr> = vec![address.parse().unwrap()];
     etcd.within("the address is known", orders.wait_for(|orders| orders.members[0].addresses == wanted)).await.unwrap();
     harness.finish().await;
-    assert!(!trust.borrow_and_update().in_contact, "nobody follows any more");
+    assert!(!trust.borrow_and_update().is_up_to_date(), "nobody follows any more");
     etcd.stop().await;
 }
 
@@ -405,14 +405,14 @@ async fn contact_is_claimed_only_once_all_is_known_that_was_missed() {
     };
     let before = delete_one().await;
     let harness = run(&nodes);
-    let known = etcd.within("it has contact", trust.wait_for(|trust| trust.in_contact)).await.unwrap().clone();
+    let known = etcd.within("it has contact", trust.wait_for(|trust| trust.is_up_to_date())).await.unwrap().clone();
     assert!(known.removed_nodes.contains_key(&before) && known.revocations.is_some(), "{known:?}");
     // The member loses its quorum, and a node is deleted meanwhile.
     status.send_modify(|status| status.phase = Phase::Leaderless);
-    etcd.within("it has no contact", trust.wait_for(|trust| !trust.in_contact)).await.unwrap();
+    etcd.within("it has no contact", trust.wait_for(|trust| !trust.is_up_to_date())).await.unwrap();
     let meanwhile = delete_one().await;
     status.send_modify(|status| status.phase = Phase::Ready);
-    let known = etcd.within("it has contact", trust.wait_for(|trust| trust.in_contact)).await.unwrap().clone();
+    let known = etcd.within("it has contact", trust.wait_for(|trust| trust.is_up_to_date())).await.unwrap().clone();
     assert!(known.removed_nodes.contains_key(&meanwhile), "{known:?}");
     harness.finish().await;
     etcd.stop().await;

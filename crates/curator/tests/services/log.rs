@@ -3,11 +3,12 @@
 use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use polis_rpc::AUDIT_TARGET;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// All lines of the parts of Polis at every level, with their fields, of every test of this process since the first call.
+/// All lines of the parts of Polis and of calls at every level, with their fields, of every test of this process since the first call.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<String>>);
 
@@ -43,7 +44,7 @@ impl Visit for Line {
 
 impl Subscriber for Log {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("polis")
+        metadata.target().starts_with("polis") || metadata.target() == AUDIT_TARGET
     }
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {

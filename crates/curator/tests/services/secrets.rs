@@ -1,6 +1,11 @@
 //! No secret that passes through the services is in a log or in a message to anybody.
 
+use std::time::Duration;
+
 use base64::Engine as _;
+use polis_proto::api::UpdateNodeLabelsRequest;
+use polis_proto::api::update_node_labels_request::{Node as Target, Pair};
+use polis_proto::cluster::RotateRegisterTicketRequest;
 use polis_proto::curator_api::JoinNodeRequest;
 use polis_proto::curator_api::curator_client::CuratorClient;
 use polis_rpc::ClientIdentity;
@@ -39,9 +44,35 @@ async fn logs_and_messages_hold_no_secret() {
     let mut joins = CuratorClient::new(world.channel(&ClientIdentity::ephemeral(&machine.join_key)));
     let joined = joins.join_node(JoinNodeRequest::default()).await.unwrap().into_inner();
     assert_eq!(joined.cluster_unlock_key, unlock_key);
+    let id = machine.id();
+    let labels = UpdateNodeLabelsRequest {
+        node: Some(Target::Id(id.to_string())),
+        upsert: vec![Pair { key: "site".into(), value: "of-no-interest".into() }],
+        delete: vec!["old".into()],
+    };
+    world.management().await.update_node_labels(labels).await.unwrap();
+    let rotated = world.cluster().await.rotate_register_ticket(RotateRegisterTicketRequest {}).await.unwrap();
+    let rotated = rotated.into_inner().ticket;
+    // The log says who did what to which node, and no more.
+    for (method, about) in [
+        ("Curator/RegisterNode", format!("node {id}")),
+        ("Management/ApproveNode", format!("node {id}")),
+        ("Management/UpdateNodeLabels", format!("node {id}: labels +site -old")),
+        ("Cluster/RotateRegisterTicket", "register ticket, rotated".to_owned()),
+    ] {
+        let object = format!("object={about:?}");
+        let is_told = || log.read().lines().any(|line| line.contains(method) && line.contains(&object));
+        let told = async {
+            while !is_told() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        world.within(&format!("{method} of {about} is in the log"), told).await;
+    }
     note(log.read());
+    assert!(!said.contains("of-no-interest"), "values of labels are nobody's business");
     assert!(said.contains(&machine.id().to_string()), "the log was read");
-    for secret in [&ticket[..], &ticket[2..], &wrong[2..], &unlock_key, &unlock_key[1..]] {
+    for secret in [&ticket[..], &ticket[2..], &rotated, &rotated[2..], &wrong[2..], &unlock_key, &unlock_key[1..]] {
         for form in forms(secret) {
             assert!(!said.contains(&form), "a secret was written as {form}");
         }

@@ -27,7 +27,9 @@ use polis_proto::enrolment::{
     WatchOrdersRequest,
 };
 use polis_proto::rpc_detail::RemovedNode;
-use polis_rpc::{CURATOR_PORT, Caller, Limits, Peer, ServerIdentity, ServerSettings, Trust, detail, listen, serve};
+use polis_rpc::{
+    CURATOR_PORT, Caller, Limits, News, Peer, ServerIdentity, ServerSettings, Trust, detail, listen, serve,
+};
 use polis_supervisor::runnable;
 use polis_supervisor::testing::Harness;
 use prost::Message as _;
@@ -96,7 +98,7 @@ impl Server {
         let routes = Routes::new(CuratorServer::new(leader.clone()))
             .add_service(CuratorLocalServer::new(leader.clone()))
             .add_service(EnrolmentServer::new(leader.clone()));
-        let trust = watch::Sender::new(Arc::new(Trust { in_contact: true, ..Trust::default() }));
+        let trust = watch::Sender::new(Arc::new(Trust { news: News::UpToDate, ..Trust::default() }));
         let settings = ServerSettings { name: "test", identity, trust: trust.subscribe(), limits: Limits::default() };
         let parts = Mutex::new(Some((listen(address).unwrap(), settings, routes, trust)));
         let harness = Harness::start(runnable(move |context| {

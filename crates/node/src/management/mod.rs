@@ -22,6 +22,7 @@ use polis_proto::node_api::{
     BootStatus, GetStatusRequest, GetStatusResponse, RekeyRequest, RekeyResponse, ResealRequest, ResealResponse,
     SaveSnapshotRequest,
 };
+use polis_rpc::AuditObject;
 use polis_supervisor::Context;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
@@ -103,7 +104,9 @@ impl NodeManagement for Service {
 
     async fn update_node(&self, request: Request<UpdateNodeRequest>) -> Result<Response<UpdateNodeResponse>, Status> {
         let machine = self.machine.as_ref().ok_or_else(update::no_machine)?;
+        let object = AuditObject::of(&request);
         let (reference, activation) = update::order(request.into_inner())?;
+        object.set(format_args!("{reference}, {activation:?}"));
         machine.update(&self.context, reference).await.map_err(|error| update::refusal(&error))?;
         match activation {
             Activation::Later => {}
@@ -128,7 +131,9 @@ impl NodeManagement for Service {
             .machine
             .as_ref()
             .map_or(Host::Daemon, |machine| Host::Machine { has_firmware_menu: machine.has_firmware_menu() });
+        let object = AuditObject::of(&request);
         let plan = reboot::plan(request.into_inner(), host)?;
+        object.set(format_args!("{:?}{}", plan.end, if plan.roll_back { ", rolled back" } else { "" }));
         if let Some(machine) = &self.machine {
             if plan.roll_back {
                 machine.roll_back(&self.context).await.map_err(|error| update::refusal(&error))?;
@@ -180,8 +185,10 @@ impl Node for NodeService {
     }
 
     async fn save_snapshot(&self, request: Request<SaveSnapshotRequest>) -> Result<Response<SnapshotStream>, Status> {
+        let object = AuditObject::of(&request);
         let SaveSnapshotRequest { plaintext } = request.into_inner();
         let how = if plaintext { "in plaintext" } else { "encrypted to the recovery key" };
+        object.set(how);
         tracing::info!("asked for a snapshot of the cluster's state, {how}, by an operator");
         self.snapshots.save(&self.context, self.cluster, plaintext).await.map(Response::new)
     }

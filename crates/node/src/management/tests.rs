@@ -11,10 +11,12 @@ use polis_proto::api::node_management_client::NodeManagementClient;
 use polis_proto::api::reboot_request::Type;
 use polis_proto::logtree::log_entry::Kind;
 use polis_proto::node_api::node_client::NodeClient;
-use polis_rpc::{ClientIdentity, Trust, serve};
+use polis_rpc::{ClientIdentity, News, Trust, serve};
 use polis_storage::Disk;
 use polis_storage::journal::SealKind;
 use polis_storage::simulation::SimulatedDisk;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::Code;
@@ -110,6 +112,28 @@ fn lines(message: &polis_proto::api::LogsResponse) -> Vec<String> {
         Kind::Raw(raw) => raw.data.clone(),
     };
     entries.map(|entry| text(entry.kind.as_ref().unwrap())).collect()
+}
+
+/// Connections of those who come for the first time and have not said anything yet; fewer than a node has seats for from one place.
+const NEWCOMERS: usize = 32;
+
+/// How long a connection must stay for it to be sure that nobody has closed it.
+const QUIET: Duration = Duration::from_millis(300);
+
+#[tokio::test]
+async fn a_handshake_that_begins_ends_none_of_those_who_came_before() {
+    let Running { cluster, server, .. } = start();
+    let mut waiting = Vec::new();
+    for _ in 0..NEWCOMERS {
+        waiting.push(TcpStream::connect(server.address).await.unwrap());
+    }
+    // It is accepted after them, so that all of them have been seated when it is answered.
+    let mut client = NodeClient::new(cluster.channel(&server, cluster.user("owner")));
+    client.get_status(GetStatusRequest {}).await.unwrap();
+    let ends = waiting.iter_mut().map(|stream| async { timeout(QUIET, stream.read_u8()).await });
+    let closed = futures::future::join_all(ends).await.into_iter().filter(Result::is_ok).count();
+    assert_eq!(closed, 0, "of {NEWCOMERS}");
+    server.finish().await;
 }
 
 #[tokio::test]
@@ -221,7 +245,7 @@ async fn each_call_is_for_those_who_may() {
     let mut client = NodeClient::new(cluster.channel(&server, node.client_identity()));
     client.get_status(GetStatusRequest {}).await.unwrap();
     let removed_nodes = [(NodeId::of(&node.public_key()), b"proof".to_vec())].into();
-    server.trust.send_replace(Trust { in_contact: true, removed_nodes, ..Trust::default() }.into());
+    server.trust.send_replace(Trust { news: News::UpToDate, removed_nodes, ..Trust::default() }.into());
     assert_eq!(client.get_status(GetStatusRequest {}).await.unwrap_err().code(), Code::Unauthenticated);
     assert!(futures::FutureExt::now_or_never(power.requested()).is_none());
     server.finish().await;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use polis_curator::Curator;
-use polis_rpc::Trust;
+use polis_rpc::{News, Trust};
 use polis_supervisor::{Context, RunnableResult};
 use tokio::sync::watch;
 
@@ -62,7 +62,11 @@ fn trust(parts: &TrustParts, contact: &Contact) -> Trust {
     Trust {
         revocations: parts.revocations.clone(),
         removed_nodes: parts.removed_nodes.clone(),
-        in_contact: contact.established && parts.orders_fresh && parts.nodes_fresh,
+        news: match contact.established {
+            false => News::CutOff,
+            true if parts.orders_fresh && parts.nodes_fresh => News::UpToDate,
+            true => News::CatchingUp,
+        },
     }
 }
 
@@ -79,11 +83,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contact_means_that_nothing_can_be_missed() {
+    fn nothing_can_be_missed_by_who_is_up_to_date() {
         for bits in 0..8_u8 {
             let parts = TrustParts { orders_fresh: bits & 1 != 0, nodes_fresh: bits & 2 != 0, ..TrustParts::default() };
             let contact = Contact { established: bits & 4 != 0, ..Contact::default() };
-            assert_eq!(trust(&parts, &contact).in_contact, bits == 7, "{bits:03b}");
+            let expected = match bits {
+                7 => News::UpToDate,
+                4..7 => News::CatchingUp,
+                _ => News::CutOff,
+            };
+            assert_eq!(trust(&parts, &contact).news, expected, "{bits:03b}");
         }
     }
 }

@@ -333,7 +333,7 @@ async fn a_node_that_others_delete_is_refused_here_and_told_why() {
     leader.script.set_orders(Orders { members: vec![member(&leader)], ..Orders::default() });
     node.start();
     let trust = node.running().role_serve.trust();
-    node.wait("in contact", trust.clone(), |trust| trust.in_contact).await;
+    node.wait("in contact", trust.clone(), |trust| trust.is_up_to_date()).await;
     let cluster_id = cluster.authority_certificate().cluster_id();
     let tombstone = Tombstone { cluster_id, public_key: other.identity.public_key(), reason: String::new() };
     let signed = tombstone.sign(&cluster.authority);

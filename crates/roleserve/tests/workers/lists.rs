@@ -42,7 +42,7 @@ async fn orders_are_checked_made_durable_and_followed() {
     leader.script.set_orders(orders(&revoked(&cluster.authority, 2), &newest, DecommissionPhase::None));
     node.start();
     let trust = node.running().role_serve.trust();
-    let known = node.wait("trusting", trust.clone(), |trust| trust.in_contact).await;
+    let known = node.wait("trusting", trust.clone(), |trust| trust.is_up_to_date()).await;
     assert_eq!(known.revocations.as_ref().unwrap().number(), 2);
     leader
         .script
@@ -78,7 +78,7 @@ async fn orders_are_checked_made_durable_and_followed() {
     node.start();
     let trust = node.running().role_serve.trust();
     let known = node.wait("revoking", trust, |trust| trust.revocations.is_some()).await;
-    assert!(known.revocations.as_ref().unwrap().number() == 2 && !known.in_contact);
+    assert!(known.revocations.as_ref().unwrap().number() == 2 && !known.is_up_to_date());
     let members = node.running().role_serve.members();
     node.wait("listed", members, |members| members.as_ref().is_some_and(|members| members.list().epoch().epoch == 3))
         .await;
@@ -95,16 +95,16 @@ async fn what_was_not_made_durable_is_not_fresh() {
     leader.script.set_orders(orders(2));
     node.start();
     let trust = node.running().role_serve.trust();
-    node.wait("trusting", trust.clone(), |trust| trust.in_contact).await;
+    node.wait("trusting", trust.clone(), |trust| trust.is_up_to_date()).await;
     // Nothing can be stored where no directory is.
     let directory = node.layout.data.node.directory.full_path();
     let aside = directory.with_extension("aside");
     std::fs::rename(&directory, &aside).unwrap();
     leader.script.set_orders(orders(3));
-    let stale = node.wait("stale", trust.clone(), |trust| !trust.in_contact).await;
+    let stale = node.wait("stale", trust.clone(), |trust| !trust.is_up_to_date()).await;
     assert_eq!(stale.revocations.as_ref().unwrap().number(), 2);
     std::fs::rename(&aside, &directory).unwrap();
-    let fresh = node.wait("trusting again", trust, |trust| trust.in_contact).await;
+    let fresh = node.wait("trusting again", trust, |trust| trust.is_up_to_date()).await;
     assert_eq!(fresh.revocations.as_ref().unwrap().number(), 3);
     finish(leader, node).await;
 }

@@ -15,8 +15,8 @@ use polis_identity::{AuthorityCertificate, NodeId};
 use polis_proto::rpc_detail::{LeaderHint, RemovedNode};
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::Instant;
-use tonic::Status;
 use tonic::transport::Channel;
+use tonic::{Code, Status};
 
 pub use call::{CallError, CallPolicy};
 pub use judge::Judge;
@@ -79,10 +79,23 @@ pub struct Leader {
 pub struct EndpointFailure {
     /// When.
     pub at: Instant,
+    /// What, for programs.
+    pub kind: FailureKind,
     /// What, for people. Where it is about the connection, it begins with the address.
     pub text: String,
     /// Proof that the node that asks was deleted, if that was the answer. Whether it is one is to be checked.
     pub removed: Option<RemovedNode>,
+}
+
+/// What went wrong with one address, as far as somebody decides by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureKind {
+    /// The machine is there, and nobody listens on it.
+    NobodyListens,
+    /// A node of the cluster has answered the question who leads with this code.
+    Answered(Code),
+    /// Anything else: silence, a broken connection, an answer that names no leader.
+    Other,
 }
 
 impl ClusterClient {
@@ -197,15 +210,26 @@ impl EndpointFailure {
     }
 
     fn now(text: impl Into<String>) -> Self {
-        Self { at: Instant::now(), text: text.into(), removed: None }
+        Self { at: Instant::now(), kind: FailureKind::Other, text: text.into(), removed: None }
     }
 
     fn of_connecting(error: &ConnectError) -> Self {
-        Self::now(polis_supervisor::with_causes(error))
+        let kind = match error {
+            ConnectError::Refused { .. } => FailureKind::NobodyListens,
+            ConnectError::TimedOut { .. }
+            | ConnectError::Unreachable { .. }
+            | ConnectError::NotTls { .. }
+            | ConnectError::NotExpected { .. }
+            | ConnectError::RefusedByServer { .. }
+            | ConnectError::Closed { .. }
+            | ConnectError::Handshake { .. } => FailureKind::Other,
+        };
+        Self { kind, ..Self::now(polis_supervisor::with_causes(error)) }
     }
 
     fn of_call(status: &Status) -> Self {
-        Self { removed: detail::removed_node(status), ..Self::now(describe(status)) }
+        let kind = if is_transport_failure(status) { FailureKind::Other } else { FailureKind::Answered(status.code()) };
+        Self { kind, removed: detail::removed_node(status), ..Self::now(describe(status)) }
     }
 }
 

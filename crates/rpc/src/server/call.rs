@@ -9,7 +9,7 @@ use tonic::Status;
 use tonic::service::Routes;
 use tower::Service as _;
 
-use super::audit::AuditLine;
+use super::audit::{AuditLine, AuditObject};
 use super::body::{RequestBody, ResponseBody, panicked};
 use super::connection::Connection;
 use super::contained::Contained;
@@ -35,7 +35,10 @@ pub(super) async fn handle(
     };
     let audit = authorize::is_mutating(method).then(|| AuditLine::new(&connection, method.path, began));
     let response = match authorize::authorize(method, &connection.judgement, &connection.server.trust()) {
-        Ok(()) => make(&connection, method, routes, request).await,
+        Ok(()) => {
+            let object = audit.as_ref().map(AuditLine::object).unwrap_or_default();
+            make(&connection, method, object, routes, request).await
+        }
         Err(status) => status.into_http(),
     };
     ResponseBody::new(response, method.path, connection.ending.clone(), audit, open)
@@ -55,6 +58,7 @@ fn method(connection: &Connection, request: &http::Request<Incoming>, now: Insta
 async fn make(
     connection: &Connection,
     method: &'static Method,
+    object: AuditObject,
     mut routes: Routes,
     request: http::Request<Incoming>,
 ) -> http::Response<tonic::body::Body> {
@@ -66,6 +70,7 @@ async fn make(
     };
     let (mut parts, body) = request.into_parts();
     parts.extensions.insert(connection.caller.clone());
+    parts.extensions.insert(object);
     let request = http::Request::from_parts(parts, RequestBody::new(body, message_limit, deadline));
     let handler = Contained::new(async move { routes.call(request).await });
     tokio::select! {

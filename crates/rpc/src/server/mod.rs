@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use tonic::service::Routes;
 
-pub use audit::AUDIT_TARGET;
+pub use audit::{AUDIT_TARGET, AuditObject};
 pub use bucket::{Bucket, Rate};
 
 use crate::tls::{Credential, ServerTls};
@@ -102,7 +102,8 @@ pub async fn serve(
     settings: ServerSettings,
     routes: Routes,
 ) -> RunnableResult {
-    accept(context, listener, Server::of_cluster(settings, Served::Calls(routes.prepare()))).await
+    let server = Server::of_cluster(&context, settings, Served::Calls(routes.prepare()));
+    accept(context, listener, server).await
 }
 
 /// Like [`serve`], for callers that are known by the key that they prove to hold, and by no certificate of a cluster. Each is a
@@ -118,8 +119,8 @@ pub async fn serve_by_key(
     routes: Routes,
 ) -> RunnableResult {
     let KeyServerSettings { name, identity, known, limits } = settings;
-    let server =
-        Server::new(name, identity.credential(), Acquaintance::Keys { known }, limits, Served::Calls(routes.prepare()));
+    let served = Served::Calls(routes.prepare());
+    let server = Server::new(&context, name, identity.credential(), Acquaintance::Keys { known }, limits, served);
     accept(context, listener, server).await
 }
 
@@ -140,7 +141,8 @@ where
     R: Future<Output = http::Response<String>> + Send + 'static,
 {
     let pages: Arc<Pages> = Arc::new(move |caller, request| Box::pin(pages(caller, request)));
-    accept(context, listener, Server::of_cluster(settings, Served::Pages(pages))).await
+    let server = Server::of_cluster(&context, settings, Served::Pages(pages));
+    accept(context, listener, server).await
 }
 
 async fn accept(context: Context, listener: TcpListener, server: Server) -> RunnableResult {
@@ -211,13 +213,14 @@ struct Server {
 }
 
 impl Server {
-    fn of_cluster(settings: ServerSettings, served: Served) -> Self {
+    fn of_cluster(context: &Context, settings: ServerSettings, served: Served) -> Self {
         let ServerSettings { name, identity, trust, limits } = settings;
         let acquaintance = Acquaintance::Cluster { authority: Arc::clone(identity.shared_authority()), trust };
-        Self::new(name, identity.credential(), acquaintance, limits, served)
+        Self::new(context, name, identity.credential(), acquaintance, limits, served)
     }
 
     fn new(
+        context: &Context,
         name: &'static str,
         credential: &Credential,
         acquaintance: Acquaintance,
@@ -225,7 +228,8 @@ impl Server {
         served: Served,
     ) -> Self {
         let seats = |all, each| Seats::new(RoomLimits { all, each });
-        let handshakes_of_anybody = limits.handshakes.saturating_sub(limits.handshakes_kept);
+        let limits = limits.checked();
+        let handshakes_of_anybody = limits.handshakes - limits.handshakes_kept;
         Self {
             name,
             tls: ServerTls::new(credential, matches!(served, Served::Pages(_))),
@@ -238,7 +242,7 @@ impl Server {
             strangers: seats(limits.strangers, limits.strangers_per_address),
             members: seats(limits.members, limits.members_per_key),
             buckets: Buckets::new(Rate { per_second: limits.calls_per_second, at_once: limits.calls_at_once }),
-            audit: AuditLog::default(),
+            audit: AuditLog::new(context),
         }
     }
 

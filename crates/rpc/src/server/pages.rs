@@ -13,7 +13,7 @@ use super::connection::Connection;
 use super::contained::Contained;
 use super::room::Holder;
 use crate::Caller;
-use crate::authorize::stands;
+use crate::authorize::{may_be_answered, stands};
 
 /// Makes the page that is asked for.
 pub(super) type Pages = dyn Fn(Caller, request::Parts) -> BoxFuture<'static, Response<String>> + Send + Sync;
@@ -43,7 +43,8 @@ fn refusal(connection: &Connection, request: &http::Request<Incoming>) -> Option
             return Some(page(StatusCode::TOO_MANY_REQUESTS, "too many requests without a certificate of the cluster"));
         }
     }
-    if let Err(status) = stands(&connection.judgement, &connection.server.trust()) {
+    let trust = connection.server.trust();
+    if let Err(status) = stands(&connection.judgement, &trust).and_then(|peer| may_be_answered(peer, &trust)) {
         return Some(refused(&status));
     }
     if !connection.caller.peer.is_authenticated() {

@@ -1,6 +1,7 @@
 //! Mutating calls leave one line each, and no content.
 
 use futures::stream;
+use polis_logtree::ReadOptions;
 use polis_rpc::testing::{TestCluster, TestServer};
 use polis_rpc::{ClientIdentity, Connector, ExpectedServer};
 use tonic::Status;
@@ -56,6 +57,60 @@ async fn mutating_calls_leave_one_line_each() {
     }
     let log = server.harness().describe();
     assert!(!log.contains("secret-in"), "content of a call is in the log:\n{log}");
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn a_line_says_what_the_call_is_about_and_those_of_nodes_push_out_none_of_people() {
+    let routes = Fake::routes_with_object(|object, _, mut messages| async move {
+        if let Some(wanted) = messages.message().await? {
+            object.set(format_args!("about {}", String::from_utf8_lossy(&wanted)));
+            object.set("something else");
+        }
+        Err(Status::failed_precondition("refused all the same"))
+    });
+    let cluster = TestCluster::default();
+    let server = TestServer::start(&cluster.node().identity, routes);
+    let tree = server.harness().log_tree().clone();
+    let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(tree.layer()));
+    let channel = |identity: &ClientIdentity| Connector::new(identity, ExpectedServer::Anybody).channel(server.address);
+    let owner = channel(&cluster.user("owner").identity);
+    let node = channel(&cluster.node().identity.client_identity());
+    let long = "y".repeat(10_000);
+    for (caller, about) in
+        [(&owner, "metropolis-1: +site"), (&owner, "two\nlines"), (&owner, &long), (&node, "metropolis-2")]
+    {
+        call(caller, UPDATE_SELF, about.as_bytes()).await.unwrap_err();
+    }
+    // What only looks has no line, whatever its handler says.
+    call(&owner, READ, b"looking").await.unwrap_err();
+    let journals = || -> Vec<(String, String)> {
+        let names = tree.names().into_iter().filter(|name| name.as_str().contains(".audit"));
+        let lines = names.flat_map(|name| {
+            let reader = tree.read(&name, ReadOptions::default()).unwrap();
+            let journal = name.as_str().rsplit('.').next().unwrap().to_owned();
+            reader.backlog.iter().map(|entry| (journal.clone(), entry.text().into_owned())).collect::<Vec<_>>()
+        });
+        lines.collect()
+    };
+    wait_until("all lines are there", async || journals().len() >= 4).await;
+    let found = journals();
+    let long = format!("about {}", "y".repeat(300));
+    let wanted = [
+        ("audit", "about metropolis-1: +site"),
+        ("audit", "about two"),
+        ("audit", &*long),
+        ("audit-of-nodes", "about metropolis-2"),
+    ];
+    assert_eq!(found.len(), wanted.len(), "{found:#?}");
+    for ((journal, line), (wanted_journal, word)) in found.iter().zip(wanted) {
+        assert_eq!(journal, wanted_journal, "{line}");
+        assert!(
+            line.contains(word) && line.contains("FailedPrecondition") && !line.contains("else"),
+            "{word} in {line}"
+        );
+        assert!(line.len() < 1_500, "{line}");
+    }
     server.finish().await;
 }
 

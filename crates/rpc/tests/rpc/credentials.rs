@@ -7,7 +7,7 @@ use polis_identity::{JoinKey, NodeKey};
 use polis_proto::authorization::{Authorization, METHODS, Method};
 use polis_proto::ext::Permission;
 use polis_rpc::testing::{TestCluster, TestServer, full_trust};
-use polis_rpc::{ClientIdentity, Connector, ExpectedServer, Peer, Trust, detail};
+use polis_rpc::{ClientIdentity, Connector, ExpectedServer, News, Peer, Trust, detail};
 use tonic::Code;
 
 use crate::fake::{Fake, call};
@@ -47,7 +47,7 @@ impl fmt::Display for Who {
 }
 
 /// The rule of metropolis.md G.4, written down once more.
-fn expected(method: &Method, who: Who, in_contact: bool) -> Code {
+fn expected(method: &Method, who: Who, news: News) -> Code {
     let is_open = method.authorization == Authorization::AllowUnauthenticated;
     let needed = match method.authorization {
         Authorization::Need(needed) => needed,
@@ -63,7 +63,8 @@ fn expected(method: &Method, who: Who, in_contact: bool) -> Code {
         Who::Anonymous | Who::Ephemeral => Code::Unauthenticated,
         Who::OtherUser => Code::PermissionDenied,
         Who::Node if !needed.iter().all(|needed| of_nodes.contains(needed)) => Code::PermissionDenied,
-        Who::Node if !in_contact && needed.contains(&Permission::UpdateNodeSelf) => Code::Unavailable,
+        Who::Node if news == News::CatchingUp => Code::Unavailable,
+        Who::Node if news == News::CutOff && needed.contains(&Permission::UpdateNodeSelf) => Code::Unavailable,
         Who::Node => Code::Ok,
     }
 }
@@ -89,28 +90,28 @@ async fn every_method_with_every_kind_of_credentials() {
         Who::RemovedNode => removed_node.identity.client_identity(),
     };
     let revoked = [&revoked_node.certificate, &revoked_owner.certificate].map(|of| of.serial_number().clone());
-    let trust = |in_contact| {
+    let trust = |news| {
         Arc::new(Trust {
             revocations: Some(cluster.authority.certificate_revocation_list(7, &revoked)),
             removed_nodes: [(removed_node.id, b"the proof".to_vec())].into(),
-            in_contact,
+            news,
         })
     };
     let server = TestServer::start(&server_node.identity, Fake::answering());
     let expected_server = ExpectedServer::Node(cluster.authority_certificate(), server_node.id);
     let mut wrong = Vec::new();
     let mut calls = 0;
-    for in_contact in [true, false] {
-        server.trust.send_replace(trust(in_contact));
+    for news in [News::UpToDate, News::CatchingUp, News::CutOff] {
+        server.trust.send_replace(trust(news));
         for who in ALL {
             let channel =
                 Connector::new(&identity(who), expected_server.clone()).connect(server.address).await.unwrap();
             for method in METHODS {
                 let result = call(&channel, method.path, b"").await;
                 let code = result.as_ref().map_or_else(tonic::Status::code, |_| Code::Ok);
-                let wanted = expected(method, who, in_contact);
+                let wanted = expected(method, who, news);
                 if code != wanted {
-                    wrong.push(format!("{}, {who}, in contact: {in_contact}: {result:?}, not {wanted:?}", method.path));
+                    wrong.push(format!("{}, {who}, {news:?}: {result:?}, not {wanted:?}", method.path));
                 }
                 let proof = result.err().as_ref().and_then(detail::removed_node);
                 let wanted = (who == Who::RemovedNode).then(|| b"the proof".to_vec());

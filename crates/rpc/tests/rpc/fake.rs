@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, Stream, StreamExt as _};
 use http::uri::PathAndQuery;
-use polis_rpc::Caller;
+use polis_rpc::{AuditObject, Caller};
 use tonic::codegen::Service;
 use tonic::service::Routes;
 use tonic::transport::Channel;
@@ -31,7 +31,9 @@ pub(crate) const ANYBODY: &str = "/metropolis.node.core.curator.proto.api.Curato
 /// Messages are strings of bytes on the wire.
 pub(crate) type Message = Vec<u8>;
 pub(crate) type Answers = BoxStream<'static, Result<Message, Status>>;
-type Handle = dyn Fn(Caller, String, Streaming<Message>) -> BoxFuture<'static, Result<Answers, Status>> + Send + Sync;
+type Handle = dyn Fn(AuditObject, Caller, String, Streaming<Message>) -> BoxFuture<'static, Result<Answers, Status>>
+    + Send
+    + Sync;
 
 /// Handles all methods.
 #[derive(Clone)]
@@ -44,8 +46,20 @@ impl Fake {
         F: Fn(Caller, String, Streaming<Message>) -> R + Send + Sync + 'static,
         R: Future<Output = Result<Answers, Status>> + Send + 'static,
     {
-        let fake = Self(Arc::new(move |caller, path, messages| Box::pin(handle(caller, path, messages))));
-        Routes::from(Routes::default().into_axum_router().fallback_service(fake))
+        Self::all(Arc::new(move |_, caller, path, messages| Box::pin(handle(caller, path, messages))))
+    }
+
+    /// The same for a handler that says what a call is about.
+    pub(crate) fn routes_with_object<F, R>(handle: F) -> Routes
+    where
+        F: Fn(AuditObject, String, Streaming<Message>) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Answers, Status>> + Send + 'static,
+    {
+        Self::all(Arc::new(move |object, _, path, messages| Box::pin(handle(object, path, messages))))
+    }
+
+    fn all(handle: Arc<Handle>) -> Routes {
+        Routes::from(Routes::default().into_axum_router().fallback_service(Self(handle)))
     }
 
     /// Routes that read the request to its end and answer with one message that tells the caller.
@@ -96,7 +110,8 @@ impl tonic::server::StreamingService<Message> for Method {
 
     fn call(&mut self, request: Request<Streaming<Message>>) -> Self::Future {
         let caller = Caller::of(&request).clone();
-        let answers = (self.handle)(caller, self.path.clone(), request.into_inner());
+        let object = AuditObject::of(&request);
+        let answers = (self.handle)(object, caller, self.path.clone(), request.into_inner());
         Box::pin(async move { answers.await.map(Response::new) })
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode};
 use polis_rpc::testing::{TestCluster, full_trust, test_listener};
-use polis_rpc::{ClientIdentity, Connector, ExpectedServer, Limits, ServerSettings, Trust, serve_pages};
+use polis_rpc::{ClientIdentity, Connector, ExpectedServer, Limits, News, ServerSettings, Trust, serve_pages};
 use polis_supervisor::runnable;
 use polis_supervisor::testing::Harness;
 use rustls::pki_types::CertificateDer;
@@ -122,6 +122,11 @@ async fn pages_are_for_nodes_and_users() {
     let (code, text) = get(&owner, Method::GET, "/panic").await;
     assert_eq!(code, StatusCode::INTERNAL_SERVER_ERROR);
     assert!(!text.contains("of a test"), "{text}");
+    // Until it is known whom the cluster has let go meanwhile, nodes wait.
+    trust.send_modify(|trust| Arc::make_mut(trust).news = News::CatchingUp);
+    assert_eq!(get(&identity, Method::GET, "/metrics/core").await.0, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(get(&owner, Method::GET, "/").await.0, StatusCode::OK);
+    trust.send_modify(|trust| Arc::make_mut(trust).news = News::UpToDate);
     let foreign = TestCluster::default().user("owner").identity;
     for stranger in [ClientIdentity::anonymous(), ClientIdentity::ephemeral(&node.key), revoked.identity, foreign] {
         let (code, text) = get(&stranger, Method::GET, "/metrics/core").await;

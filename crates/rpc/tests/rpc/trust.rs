@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures::stream::{self, StreamExt as _};
 use polis_rpc::testing::{TestCluster, TestServer, full_trust};
-use polis_rpc::{Connector, ExpectedServer, Trust, detail};
+use polis_rpc::{Connector, ExpectedServer, News, Trust, detail};
 use tonic::Code;
 
 use crate::fake::{Ended, Fake, READ, Silent, UPDATE_SELF, begin, call, one, wait_until};
@@ -97,5 +97,28 @@ async fn without_contact_nodes_may_look_and_owners_may_act() {
     assert!(call(&owner, UPDATE_SELF, b"").await.is_ok());
     server.trust.send_replace(Arc::new(full_trust()));
     assert!(call(&node, UPDATE_SELF, b"").await.is_ok());
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn a_node_is_answered_nothing_between_contact_and_what_was_missed() {
+    let cluster = TestCluster::default();
+    let server = TestServer::start(&cluster.node().identity, Fake::answering());
+    let deleted = cluster.node();
+    let node = Connector::new(&deleted.identity.client_identity(), ExpectedServer::Anybody).channel(server.address);
+    let owner = Connector::new(&cluster.user("owner").identity, ExpectedServer::Anybody).channel(server.address);
+    // The node is deleted while the server has no contact.
+    server.trust.send_replace(Arc::new(Trust::default()));
+    assert!(call(&node, READ, b"").await.is_ok());
+    server.trust.send_replace(Arc::new(Trust { news: News::CatchingUp, ..Trust::default() }));
+    for method in [READ, UPDATE_SELF] {
+        let status = call(&node, method, b"").await.unwrap_err();
+        assert_eq!(status.code(), Code::Unavailable, "{method}: {status:?}");
+        assert!(call(&owner, method, b"").await.is_ok(), "{method}");
+    }
+    let removed_nodes = [(deleted.id, b"proof".to_vec())].into();
+    server.trust.send_replace(Arc::new(Trust { removed_nodes, ..full_trust() }));
+    let status = call(&node, READ, b"").await.unwrap_err();
+    assert_eq!(status.code(), Code::Unauthenticated, "{status:?}");
     server.finish().await;
 }

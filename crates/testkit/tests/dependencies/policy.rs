@@ -158,7 +158,7 @@ pub(crate) const POLICY: Policy = Policy {
         Room {
             package: "polis-rpc",
             floor: 2,
-            may_use: &["polis-identity", "polis-proto", "polis-supervisor", "polis-version"],
+            may_use: &["polis-identity", "polis-logtree", "polis-proto", "polis-supervisor", "polis-version"],
         },
         // Who opens whose data, as values: no files, no connections, no clock.
         Room { package: "polis-unlock", floor: 2, may_use: &["polis-identity", "polis-proto", "polis-secret"] },

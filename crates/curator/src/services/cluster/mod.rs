@@ -15,6 +15,7 @@ use polis_rpc::Caller;
 use tonic::{Request, Response, Status};
 
 use super::core::{Core, parse_id, parse_key};
+use super::object::tell;
 use super::{owner, recovery, ticket};
 
 /// What the new owner's key signs, to show that it is at hand (`polis/cluster/v1/cluster.proto`): the cluster's id as text.
@@ -31,8 +32,9 @@ impl Cluster for ClusterService {
 
     async fn rotate_register_ticket(
         &self,
-        _: Request<RotateRegisterTicketRequest>,
+        request: Request<RotateRegisterTicketRequest>,
     ) -> Result<Response<RotateRegisterTicketResponse>, Status> {
+        tell(&request);
         let ticket = ticket::rotate(&self.0.leader()?).await?;
         Ok(Response::new(RotateRegisterTicketResponse { ticket: ticket.to_bytes().to_vec() }))
     }
@@ -41,6 +43,7 @@ impl Cluster for ClusterService {
         &self,
         request: Request<RotateOwnerRequest>,
     ) -> Result<Response<RotateOwnerResponse>, Status> {
+        tell(&request);
         let leader = self.0.leader()?;
         let caller = Caller::of(&request).to_string();
         let RotateOwnerRequest { public_key, proof } = request.into_inner();
@@ -57,6 +60,7 @@ impl Cluster for ClusterService {
     }
 
     async fn confirm_two(&self, request: Request<ConfirmTwoRequest>) -> Result<Response<ConfirmTwoResponse>, Status> {
+        tell(&request);
         let leader = self.0.leader()?;
         let caller = Caller::of(&request).to_string();
         let ConfirmTwoRequest { withdraw } = request.into_inner();
@@ -68,6 +72,7 @@ impl Cluster for ClusterService {
         &self,
         request: Request<SetRecoveryKeyRequest>,
     ) -> Result<Response<SetRecoveryKeyResponse>, Status> {
+        tell(&request);
         let leader = self.0.leader()?;
         let caller = Caller::of(&request).to_string();
         let replaced = recovery::set_key(&leader, &caller, &request.into_inner().public_key).await?;
@@ -78,6 +83,7 @@ impl Cluster for ClusterService {
         &self,
         request: Request<GetRecoveryBlobRequest>,
     ) -> Result<Response<GetRecoveryBlobResponse>, Status> {
+        tell(&request);
         let id = parse_id("node_id", &request.into_inner().node_id)?;
         recovery::blob(&self.0.leader()?, &id).await.map(Response::new)
     }

@@ -12,6 +12,7 @@ mod watch;
 use std::sync::Arc;
 
 use futures::stream::BoxStream;
+use polis_identity::{NodeId, PublicKey};
 use polis_proto::curator_api::curator_server::Curator;
 use polis_proto::curator_api::{
     CommitNodeRequest, CommitNodeResponse, GetConsensusStatusRequest, GetConsensusStatusResponse, HeartbeatRequest,
@@ -19,7 +20,7 @@ use polis_proto::curator_api::{
     RegisterNodeRequest, RegisterNodeResponse, UpdateNodeClusterNetworkingRequest, UpdateNodeClusterNetworkingResponse,
     UpdateNodeStatusRequest, UpdateNodeStatusResponse, WatchEvent, WatchRequest,
 };
-use polis_rpc::Caller;
+use polis_rpc::{AuditObject, Caller};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::core::{Core, calling_key, calling_node};
@@ -61,11 +62,13 @@ impl Curator for CuratorService {
         request: Request<RegisterNodeRequest>,
     ) -> Result<Response<RegisterNodeResponse>, Status> {
         let key = calling_key(&request).ok_or_else(no_own_certificate)?;
+        tell_node(&request, &key);
         register::register(&self.0, &self.0.leader()?, key, request.into_inner()).await.map(Response::new)
     }
 
     async fn commit_node(&self, request: Request<CommitNodeRequest>) -> Result<Response<CommitNodeResponse>, Status> {
         let key = calling_key(&request).ok_or_else(no_own_certificate)?;
+        tell_node(&request, &key);
         commit::commit(&self.0.leader()?, key, request.into_inner()).await.map(Response::new)
     }
 
@@ -99,6 +102,11 @@ impl Curator for CuratorService {
         let etcd_member = members::list(&self.0).await?.iter().map(members::to_status).collect();
         Ok(Response::new(GetConsensusStatusResponse { etcd_member }))
     }
+}
+
+/// Says in the log which node the caller is to be.
+fn tell_node<T>(request: &Request<T>, key: &PublicKey) {
+    AuditObject::of(request).set(format_args!("node {}", NodeId::of(key)));
 }
 
 fn no_own_certificate() -> Status {

@@ -22,6 +22,7 @@ use polis_rpc::Caller;
 use tonic::{Request, Response, Status};
 
 use super::core::{Core, calling_node, parse_key};
+use super::object::tell;
 use super::{owner, recovery};
 
 /// Enrolment.
@@ -59,6 +60,7 @@ impl Enrolment for EnrolmentService {
         &self,
         request: Request<ProposeOwnerRequest>,
     ) -> Result<Response<ProposeOwnerResponse>, Status> {
+        tell(&request);
         let node = calling_node(&request)?;
         let leader = self.0.leader()?;
         let key = parse_key("public_key", &request.into_inner().public_key)?;

@@ -24,7 +24,10 @@ use polis_rpc::Caller;
 use tonic::{Request, Response, Status};
 
 use super::core::Core;
+use super::object::tell;
 use super::ticket;
+
+pub(super) use self::target::{Target, target};
 
 /// Management.
 pub(super) struct ManagementService(pub(super) Arc<Core>);
@@ -35,8 +38,9 @@ impl Management for ManagementService {
 
     async fn get_register_ticket(
         &self,
-        _: Request<GetRegisterTicketRequest>,
+        request: Request<GetRegisterTicketRequest>,
     ) -> Result<Response<GetRegisterTicketResponse>, Status> {
+        tell(&request);
         let ticket = ticket::get(&self.0.leader()?).await?;
         Ok(Response::new(GetRegisterTicketResponse { ticket: ticket.to_bytes().to_vec() }))
     }
@@ -56,6 +60,7 @@ impl Management for ManagementService {
         &self,
         request: Request<ApproveNodeRequest>,
     ) -> Result<Response<ApproveNodeResponse>, Status> {
+        tell(&request);
         approve::approve(&self.0.leader()?, &request.into_inner()).await.map(Response::new)
     }
 
@@ -63,6 +68,7 @@ impl Management for ManagementService {
         &self,
         request: Request<UpdateNodeRolesRequest>,
     ) -> Result<Response<UpdateNodeRolesResponse>, Status> {
+        tell(&request);
         let leader = self.0.leader()?;
         let reason = reason(&request);
         roles::update(&self.0, &leader, request.into_inner(), &reason).await.map(Response::new)
@@ -72,10 +78,12 @@ impl Management for ManagementService {
         &self,
         request: Request<DecommissionNodeRequest>,
     ) -> Result<Response<DecommissionNodeResponse>, Status> {
+        tell(&request);
         decommission::decommission(&self.0, &self.0.leader()?, request.into_inner()).await.map(Response::new)
     }
 
     async fn delete_node(&self, request: Request<DeleteNodeRequest>) -> Result<Response<DeleteNodeResponse>, Status> {
+        tell(&request);
         let leader = self.0.leader()?;
         let reason = reason(&request);
         delete::delete(&self.0, &leader, request.into_inner(), &reason).await.map(Response::new)
@@ -85,6 +93,7 @@ impl Management for ManagementService {
         &self,
         request: Request<UpdateNodeLabelsRequest>,
     ) -> Result<Response<UpdateNodeLabelsResponse>, Status> {
+        tell(&request);
         labels::update(&self.0.leader()?, request.into_inner()).await.map(Response::new)
     }
 
@@ -92,6 +101,7 @@ impl Management for ManagementService {
         &self,
         request: Request<ConfigureClusterRequest>,
     ) -> Result<Response<ConfigureClusterResponse>, Status> {
+        tell(&request);
         configure::configure(&self.0.leader()?, request.into_inner()).await.map(Response::new)
     }
 }

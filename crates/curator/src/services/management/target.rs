@@ -10,7 +10,7 @@ use crate::services::core::{parse_id, parse_key};
 /// # Errors
 ///
 /// INVALID_ARGUMENT when neither is, or it is malformed.
-pub(super) fn target(node: Option<Target>) -> Result<NodeId, Status> {
+pub(in crate::services) fn target(node: Option<Target>) -> Result<NodeId, Status> {
     match node {
         Some(Target::PublicKey(key)) => Ok(NodeId::of(&parse_key("pubkey", &key)?)),
         Some(Target::Id(id)) => parse_id("id", &id),
@@ -19,7 +19,7 @@ pub(super) fn target(node: Option<Target>) -> Result<NodeId, Status> {
 }
 
 /// The two forms in which a request names a node.
-pub(super) enum Target {
+pub(in crate::services) enum Target {
     /// By its public key.
     PublicKey(Vec<u8>),
     /// By its id.
