@@ -192,6 +192,39 @@ async fn an_insecure_device_is_formatted_opened_left_behind_and_opened_again() {
     data.close().await.unwrap();
 }
 
+/// As after a metadata block that could not be read or written, such as one whose tag is wrong: all is an error until it is mounted
+/// anew, which brings back what was synced.
+#[tokio::test]
+async fn a_file_system_that_has_shut_down_is_lost_and_comes_back_when_it_is_opened_again() {
+    if !can_mount() {
+        return;
+    }
+    // A name of its own: of two file systems with one UUID, the kernel mounts one at a time.
+    let world = World::new();
+    let data = world.data(StorageSecurity::Insecure);
+    data.format(permit(), OTHER, None, &progress()).await.unwrap();
+    data.open(OTHER, None, &progress()).await.unwrap();
+    let disk = HostDisk::open(&world.root()).unwrap();
+    let file = DiskPath::parse("data/node/file").unwrap();
+    durable::write(&disk, "test", &file, 0o600, b"kept").unwrap();
+    for _ in 0..2 {
+        let no_loss = tokio::time::timeout(std::time::Duration::from_secs(3), data.lost()).await;
+        assert!(no_loss.is_err(), "a file system that works is not lost: {no_loss:?}");
+        let shut_down = Command::new("xfs_io").args(["-x", "-c", "shutdown"]).arg(world.root().join("data")).output();
+        assert!(shut_down.unwrap().status.success());
+        assert!(durable::write(&disk, "test", &file, 0o600, b"lost").is_err());
+        assert!(world.is_mounted());
+        let reason = tokio::time::timeout(std::time::Duration::from_secs(60), data.lost()).await.unwrap();
+        assert!(reason.contains("has shut itself down"), "{reason}");
+        // As the Manager does.
+        data.close().await.unwrap();
+        assert!(matches!(prepare(&data).await, Found::Formatted { .. }));
+        data.open(OTHER, None, &progress()).await.unwrap();
+        assert_eq!(std::fs::read(world.root().join("data/node/file")).unwrap(), b"kept");
+    }
+    data.close().await.unwrap();
+}
+
 #[tokio::test]
 async fn what_is_on_a_device_is_not_formatted_over() {
     if !has("cryptsetup", "cryptsetup-bin") {

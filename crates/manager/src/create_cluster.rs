@@ -23,7 +23,7 @@ use crate::bring_up::FIRST_ROLES;
 use crate::consensus::{ConsensusProvider, MemberSettings, WithoutData};
 use crate::enrolment::{enrolled, intent, node_key, report_labels};
 use crate::manager::Inner;
-use crate::sealing::usage;
+use crate::sealing::{has_tpm, usage};
 use crate::storage_choice::recommended_storage;
 use crate::trouble::{Ended, until_cured};
 use crate::unlock::with_keys;
@@ -96,7 +96,7 @@ impl<C: ConsensusProvider> Inner<C> {
         store: &dyn polis_curator::ClusterStore,
     ) -> Result<Cluster, Ended> {
         let seal = self.journal.seal_kind().unwrap_or(SealKind::Plain);
-        let available = self.tpm_available(context).await.is_ok();
+        let available = has_tpm(&self.tpm_available(context).await);
         let member_url = format!("https://[{}]:{PEER_PORT}", PeerAddress::of(&node_key.public()));
         let authority_key = peers.authority().map(|authority| authority.key().pkcs8_der());
         let birth = Birth {

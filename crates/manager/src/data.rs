@@ -142,7 +142,8 @@ impl<C: ConsensusProvider> Inner<C> {
             DATA_LOST,
             Severity::Error,
             format!("the data partition was lost under the running node: {reason}"),
-            "nothing is lost that was acknowledged; the node stops its consensus member, opens the partition again and goes on",
+            "nothing is lost that was acknowledged; the node stops its consensus member, opens the partition again and goes on; if this \
+             comes again, the disk fails or was changed: have another node take over, and replace it",
         );
         context.unless_cancelled(self.consensus.suspend()).await?;
         // What is being written ends, one way or the other.

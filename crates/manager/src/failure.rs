@@ -152,7 +152,9 @@ impl Failure {
     pub const fn is_missing_prerequisite(&self) -> bool {
         match self {
             Self::StorageUnavailable { .. } => true,
-            Self::TpmUnavailable { source, .. } => matches!(source.trouble, SealTrouble::HelperMissing),
+            Self::TpmUnavailable { source, .. } => {
+                matches!(source.trouble, SealTrouble::HelperMissing | SealTrouble::NotPermitted)
+            }
             Self::NoParameters { .. }
             | Self::ParametersUnreadable { .. }
             | Self::Parameters { .. }

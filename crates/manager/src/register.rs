@@ -38,7 +38,7 @@ use crate::enrolment::{enrolled, intent, node_key, report_labels};
 use crate::manager::Inner;
 use crate::pace::{Pace, Pauses};
 use crate::petition::Petition;
-use crate::sealing::applicants_seal;
+use crate::sealing::has_tpm;
 use crate::trouble::Ended;
 use crate::unlock::with_keys;
 
@@ -70,8 +70,7 @@ impl<C: ConsensusProvider> Inner<C> {
         let journal = match begun {
             RegistrationBegun::Now { parameters } => {
                 // The better seal, until the cluster says what it wants.
-                let available = self.tpm_available(context).await;
-                self.journal.choose_seal(applicants_seal(&available));
+                self.choose_applicants_seal(context).await?;
                 let journal = with_authority(intent(parameters), register);
                 self.record_intent(context, journal).await?
             }
@@ -95,7 +94,7 @@ impl<C: ConsensusProvider> Inner<C> {
             ticket: register.ticket.clone(),
             join_key: JoinKey::from_secret(journal.join_key.clone()).public(),
             have_local_tpm: self.journal.seal_kind() == Some(SealKind::Tpm)
-                || self.tpm_available(context).await.is_ok(),
+                || has_tpm(&self.tpm_available(context).await),
             labels: register.labels.clone(),
         };
 

@@ -35,7 +35,7 @@ use prost::Message as _;
 use crate::bring_up::FIRST_ROLES;
 use crate::enrolment::{enrolled, first_keys};
 use crate::failure::Failure;
-use crate::sealing::{applicants_seal, founders_seal, usage};
+use crate::sealing::{applicants_seal, founders_seal, has_tpm, usage};
 use crate::unlock::with_keys;
 
 /// A new node for the state of a cluster. Has no `Debug`: it holds keys.
@@ -125,7 +125,7 @@ impl Restoration {
         layout.prepare_lasting()?;
         let store = layout.journal_store(seals.clone());
         // What the cluster wants it says once its state is open; nothing weaker is done until then.
-        store.choose_seal(applicants_seal(&seals.tpm_available()));
+        store.choose_seal(applicants_seal(seals.tpm_available())?);
         store.store(&journal, "restore/intent")?;
         let member_url = peer_url(PeerAddress::of(&node_key.public()).ip());
         let share_key = share_key.public();
@@ -154,7 +154,7 @@ impl Restoration {
             node_key: &self.node_key,
             join_key: &self.join_key,
             share_key: &self.share_key,
-            tpm_usage: usage(seal, self.seals.tpm_available().is_ok()),
+            tpm_usage: usage(seal, has_tpm(&self.seals.tpm_available())),
             cluster_unlock_key: self.journal.cluster_unlock_key.as_ref().map(|key| &key.current),
             member_url: &self.member_url,
         }

@@ -1,30 +1,56 @@
 //! How the journal is sealed: chosen once, by what the machine has and by what is asked of it (metropolis.md, G.8).
+//!
+//! A TPM that is there and cannot be used now is never taken for none: keys that were stored in the clear stay so, and the cluster
+//! would be told that there is no TPM. Only [`SealTrouble::NoDevice`] means that there is none.
 
 use polis_parameters::TpmMode;
 use polis_proto::common::NodeTpmUsage;
-use polis_storage::journal::{SealError, SealKind};
+use polis_storage::journal::{SealError, SealKind, SealTrouble};
 use polis_supervisor::Context;
 
 use crate::consensus::ConsensusProvider;
 use crate::manager::Inner;
 use crate::trouble::{Ended, Trouble};
 
+/// Whether the machine has a TPM, be it one that cannot be used now.
+pub(crate) fn has_tpm(available: &Result<(), SealError>) -> bool {
+    !matches!(available, Err(SealError { trouble: SealTrouble::NoDevice, .. }))
+}
+
 /// The seal of a node that makes a cluster with this use of TPMs, on a machine whose TPM is `available` or not.
 ///
 /// # Errors
 ///
-/// When a TPM is required and cannot be used.
+/// When a TPM is required, or there and to be used, and cannot be used now.
 pub(crate) fn founders_seal(mode: TpmMode, available: Result<(), SealError>) -> Result<SealKind, SealError> {
     match (mode, available) {
         (TpmMode::Required | TpmMode::BestEffort, Ok(())) => Ok(SealKind::Tpm),
         (TpmMode::Required, Err(error)) => Err(error),
-        (TpmMode::BestEffort, Err(_)) | (TpmMode::Disabled, Ok(()) | Err(_)) => Ok(SealKind::Plain),
+        (TpmMode::BestEffort, Err(error)) => {
+            if error.trouble == SealTrouble::NoDevice {
+                Ok(SealKind::Plain)
+            } else {
+                Err(error)
+            }
+        }
+        (TpmMode::Disabled, Ok(()) | Err(_)) => Ok(SealKind::Plain),
     }
 }
 
-/// The seal of a machine that asks for admission, before the cluster has said what it wants: the better one.
-pub(crate) fn applicants_seal(available: &Result<(), SealError>) -> SealKind {
-    if available.is_ok() { SealKind::Tpm } else { SealKind::Plain }
+/// The seal of a machine that asks for admission, before the cluster has said what it wants: the better one. Where this host is not
+/// set up for its TPM, the cluster decides whether that is waited for: it may be one that uses none.
+///
+/// # Errors
+///
+/// When the TPM is there and does not answer now.
+pub(crate) fn applicants_seal(available: Result<(), SealError>) -> Result<SealKind, SealError> {
+    let Err(error) = available else { return Ok(SealKind::Tpm) };
+    match error.trouble {
+        SealTrouble::NoDevice | SealTrouble::HelperMissing | SealTrouble::NotPermitted => Ok(SealKind::Plain),
+        SealTrouble::NotAnswering | SealTrouble::OtherDevice | SealTrouble::OtherBootState | SealTrouble::Damaged => {
+            Err(error)
+        }
+    }
 }
 
 /// The seal that a cluster wants. Nothing is taken to be unused that the cluster does not call so.
@@ -62,6 +88,16 @@ impl<C: ConsensusProvider> Inner<C> {
         .await
     }
 
+    /// Decides how the first journal is sealed, of a node that asks for admission. A TPM that does not answer is waited for.
+    pub(crate) async fn choose_applicants_seal(&self, context: &Context) -> Result<(), Ended> {
+        let (store, seals) = (self.journal.clone(), self.settings.seals.clone());
+        self.on_disk(context, move || {
+            store.choose_seal(applicants_seal(seals.tpm_available())?);
+            Ok::<_, SealError>(())
+        })
+        .await
+    }
+
     /// Seals the journal as the cluster wants it, in both generations.
     pub(crate) async fn seal_as_wanted(&self, context: &Context, usage: NodeTpmUsage) -> Result<(), Ended> {
         let store = self.journal.clone();
@@ -85,12 +121,14 @@ impl<C: ConsensusProvider> Inner<C> {
 
 #[cfg(test)]
 mod tests {
-    use polis_storage::journal::SealTrouble;
-
     use super::*;
 
+    fn fails(trouble: SealTrouble) -> Result<(), SealError> {
+        Err(SealError::new(trouble, "it cannot be used"))
+    }
+
     fn absent() -> Result<(), SealError> {
-        Err(SealError::new(SealTrouble::NoDevice, "there is none"))
+        fails(SealTrouble::NoDevice)
     }
 
     #[test]
@@ -100,8 +138,12 @@ mod tests {
             (TpmMode::Required, absent(), None),
             (TpmMode::BestEffort, Ok(()), Some(SealKind::Tpm)),
             (TpmMode::BestEffort, absent(), Some(SealKind::Plain)),
+            (TpmMode::BestEffort, fails(SealTrouble::NotAnswering), None),
+            (TpmMode::BestEffort, fails(SealTrouble::HelperMissing), None),
+            (TpmMode::BestEffort, fails(SealTrouble::NotPermitted), None),
             (TpmMode::Disabled, Ok(()), Some(SealKind::Plain)),
             (TpmMode::Disabled, absent(), Some(SealKind::Plain)),
+            (TpmMode::Disabled, fails(SealTrouble::NotAnswering), Some(SealKind::Plain)),
         ];
         for (mode, available, expected) in table {
             let has_one = available.is_ok();
@@ -124,7 +166,20 @@ mod tests {
         assert_eq!(usage(SealKind::Tpm, false), NodeTpmUsage::PresentAndUsed);
         assert_eq!(usage(SealKind::Plain, true), NodeTpmUsage::PresentButUnused);
         assert_eq!(usage(SealKind::Plain, false), NodeTpmUsage::NotPresent);
-        assert_eq!(applicants_seal(&Ok(())), SealKind::Tpm);
-        assert_eq!(applicants_seal(&absent()), SealKind::Plain);
+    }
+
+    #[test]
+    fn an_applicant_takes_no_tpm_for_none_that_is_there() {
+        let table = [
+            (Ok(()), Some(SealKind::Tpm), true),
+            (absent(), Some(SealKind::Plain), false),
+            (fails(SealTrouble::NotAnswering), None, true),
+            (fails(SealTrouble::HelperMissing), Some(SealKind::Plain), true),
+            (fails(SealTrouble::NotPermitted), Some(SealKind::Plain), true),
+        ];
+        for (available, seal, is_there) in table {
+            assert_eq!(has_tpm(&available), is_there, "{available:?}");
+            assert_eq!(applicants_seal(available).ok(), seal);
+        }
     }
 }

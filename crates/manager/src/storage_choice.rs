@@ -2,7 +2,7 @@
 
 use polis_parameters::StoragePolicy;
 use polis_storage::DataBackends;
-use polis_storage::journal::{Seals, StorageSecurity};
+use polis_storage::journal::{SealError, SealTrouble, Seals, StorageSecurity};
 
 use crate::decision::Decision;
 use crate::failure::Failure;
@@ -47,9 +47,11 @@ pub fn can_begin(
     let origin = || parameters.present().map(std::path::Path::to_owned).unwrap_or_default();
     match decision {
         Decision::Bootstrap(bootstrap, _) => {
-            let available = seals.tpm_available();
-            let seal = founders_seal(bootstrap.tpm_mode, available);
-            seal.map_err(|source| Failure::TpmUnavailable { parameters: origin(), source })?;
+            match founders_seal(bootstrap.tpm_mode, seals.tpm_available()) {
+                // It may be busy for a moment, which a node that starts waits for.
+                Ok(_) | Err(SealError { trouble: SealTrouble::NotAnswering, .. }) => {}
+                Err(source) => return Err(Failure::TpmUnavailable { parameters: origin(), source }),
+            }
             let security = recommended_storage(bootstrap.storage_policy);
             let chosen = backends.choose(security).map(|_| ());
             chosen.map_err(|source| Failure::StorageUnavailable { parameters: origin(), source })

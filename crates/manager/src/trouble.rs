@@ -148,7 +148,8 @@ pub(crate) fn of_seal(error: &SealError) -> Trouble {
         ),
         SealTrouble::NotAnswering => (
             "seal-tpm-not-answering",
-            "the TPM may be busy; if it stays so, switch the machine off and on, and see whether another program holds the TPM",
+            "the TPM may be busy; if it stays so, switch the machine off and on, and see whether another program holds the TPM; a new \
+             node of a cluster that does not require TPMs can do without it, once it is switched off in the firmware",
         ),
         SealTrouble::OtherDevice => (
             "seal-other-tpm",
@@ -163,6 +164,10 @@ pub(crate) fn of_seal(error: &SealError) -> Trouble {
         SealTrouble::HelperMissing => (
             "seal-helper-missing",
             "install the program polis-tpm beside polis, or in PATH; the node goes on by itself",
+        ),
+        SealTrouble::NotPermitted => (
+            "seal-tpm-forbidden",
+            "let the user of the node use the TPM: add it to the group of the device file (tss on Debian), and start the node again",
         ),
         SealTrouble::Damaged => {
             return Trouble::Final(Failure::Disk {
@@ -354,6 +359,7 @@ mod tests {
             (condition(seal(SealTrouble::OtherDevice)), Some("seal-other-tpm")),
             (condition(seal(SealTrouble::OtherBootState)), Some("seal-other-boot-state")),
             (condition(seal(SealTrouble::HelperMissing)), Some("seal-helper-missing")),
+            (condition(seal(SealTrouble::NotPermitted)), Some("seal-tpm-forbidden")),
             (condition(seal(SealTrouble::Damaged)), None),
             (condition(JournalError::UnknownSeal { path: "journal.0".into(), found: 9 }), None),
             (condition(unavailable()), Some("storage-not-available")),

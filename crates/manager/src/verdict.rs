@@ -2,6 +2,7 @@
 
 use polis_condition::Severity;
 use polis_identity::{ClusterId, NodeId};
+use polis_roleserve::UNKNOWN_TO_CLUSTER;
 use tonic::Code;
 
 use crate::cluster_access::{AttemptProblem, CallFailure};
@@ -32,7 +33,7 @@ const UNLOCK_REFUSED: &str = "unlock-refused";
 const CLUSTER_INCOMPATIBLE: &str = "cluster-incompatible";
 
 /// Every condition that a call to the cluster can raise.
-pub(crate) const CONDITIONS: [&str; 11] = [
+pub(crate) const CONDITIONS: [&str; 12] = [
     CLUSTER_UNREACHABLE,
     CLUSTER_IS_ANOTHER,
     CLUSTER_NOT_READY,
@@ -43,6 +44,7 @@ pub(crate) const CONDITIONS: [&str; 11] = [
     CLUSTER_REFUSES_NODE,
     WAITING_FOR_UNLOCK,
     UNLOCK_REFUSED,
+    UNKNOWN_TO_CLUSTER,
     CLUSTER_INCOMPATIBLE,
 ];
 
@@ -204,7 +206,22 @@ fn answered(call: Call, parties: Parties, code: Code, failure: &CallFailure) -> 
             "see whether this is the machine that registered, with its TPM; the node goes on by itself once the cluster gives the key"
                 .into(),
         ),
-        (Call::Join, Code::NotFound | Code::FailedPrecondition | Code::AlreadyExists | Code::Unauthenticated) => {
+        // A node that is open asks for other things first, and says the same then.
+        (Call::Join, Code::NotFound) => Verdict::PerhapsDeleted {
+            proof: None,
+            otherwise: Some(curable(
+                UNKNOWN_TO_CLUSTER,
+                Pace::Refused,
+                format!(
+                    "the cluster {cluster} has no record of this node ({node}), so it does not give it the key of its data: {failure}. The \
+                     cluster may have been restored from a state that is older than the node"
+                ),
+                "the node goes on asking, and nothing was changed; the cluster's recovery key opens its data (`polis unlock --recovery -`); \
+                 if it is to be a new node, start it with an empty root"
+                    .into(),
+            )),
+        },
+        (Call::Join, Code::FailedPrecondition | Code::AlreadyExists | Code::Unauthenticated) => {
             refused(UNLOCK_REFUSED, format!("the cluster {cluster} does not give {node} the key of its data: {failure}"))
         }
         (
@@ -382,7 +399,8 @@ mod tests {
                 (Then::AskWhetherDeleted, Some((COMMIT_REFUSED, Pace::Refused)))
             }
             (Join, Code::PermissionDenied) => (Then::Repeat, Some((UNLOCK_REFUSED, Pace::Refused))),
-            (Join, Code::NotFound | Code::AlreadyExists | Code::FailedPrecondition | Code::Unauthenticated) => {
+            (Join, Code::NotFound) => (Then::AskWhetherDeleted, Some((UNKNOWN_TO_CLUSTER, Pace::Refused))),
+            (Join, Code::AlreadyExists | Code::FailedPrecondition | Code::Unauthenticated) => {
                 (Then::AskWhetherDeleted, Some((UNLOCK_REFUSED, Pace::Refused)))
             }
             (Tombstone, _) | (_, Code::InvalidArgument | Code::OutOfRange | Code::Unimplemented) => incompatible,

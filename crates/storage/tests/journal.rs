@@ -450,7 +450,7 @@ fn a_journal_that_came_back_takes_the_place_of_what_does_not_open() {
         let store = again(&disk, seals());
         assert!(store.load().is_err());
         let mut written = store.written();
-        store.restore(&full_journal(), kind, "test").unwrap();
+        store.restore(&full_journal(), || Ok(kind), "test").unwrap();
         assert!(written.has_changed().unwrap());
         written.mark_unchanged();
         tpm.restart();
@@ -472,11 +472,11 @@ fn a_journal_that_cannot_be_sealed_or_is_of_the_future_is_not_replaced() {
     let before = disk.image();
     let store = again(&disk, Seals::with_tpm(Arc::new(tpm.clone())));
     // Whoever had a TPM gets nothing weaker.
-    let error = store.restore(&full_journal(), SealKind::Plain, "test").unwrap_err();
+    let error = store.restore(&full_journal(), || Ok(SealKind::Plain), "test").unwrap_err();
     assert_eq!(error.seal_trouble(), Some(SealTrouble::NoDevice));
     tpm.insert();
     tpm.answer(false);
-    let error = store.restore(&full_journal(), SealKind::Plain, "test").unwrap_err();
+    let error = store.restore(&full_journal(), || Ok(SealKind::Plain), "test").unwrap_err();
     assert_eq!(error.seal_trouble(), Some(SealTrouble::NotAnswering));
     assert!(disk.image() == before);
 
@@ -484,7 +484,7 @@ fn a_journal_that_cannot_be_sealed_or_is_of_the_future_is_not_replaced() {
     put(&disk, &slot(0), b"spoiled");
     put(&disk, &slot(1), &newer);
     let before = disk.image();
-    let error = store_on(&disk).restore(&full_journal(), SealKind::Plain, "test").unwrap_err();
+    let error = store_on(&disk).restore(&full_journal(), || Ok(SealKind::Plain), "test").unwrap_err();
     assert!(matches!(error, JournalError::Files(GenerationsError::FutureVersion { .. })), "{error:?}");
     assert!(disk.image() == before);
 }

@@ -288,15 +288,17 @@ enum Direction {
 fn look_at(path: &str) -> Result<(), Failure> {
     let Err(error) = OpenOptions::new().read(true).write(true).open(path) else { return Ok(()) };
     let (trouble, message) = match Errno::from_io_error(&error) {
-        Some(Errno::NOENT) => (SealTrouble::NoDevice, format!("this machine has no TPM 2.0: there is no {path}")),
+        Some(Errno::NOENT | Errno::NODEV | Errno::NXIO) => {
+            (SealTrouble::NoDevice, format!("this machine has no TPM 2.0: there is none at {path}"))
+        }
         Some(Errno::ACCESS | Errno::PERM) => (
-            SealTrouble::NoDevice,
+            SealTrouble::NotPermitted,
             format!(
                 "the TPM {path} may not be opened by this user: add the user to the device's group (tss on Debian)"
             ),
         ),
         Some(Errno::BUSY) => (SealTrouble::NotAnswering, format!("the TPM {path} is in use by another program")),
-        Some(_) | None => (SealTrouble::NoDevice, format!("the TPM {path} cannot be opened: {error}")),
+        Some(_) | None => (SealTrouble::NotAnswering, format!("the TPM {path} cannot be opened: {error}")),
     };
     Err(Failure { trouble, message })
 }

@@ -21,7 +21,8 @@
 //!
 //! | trouble | how it is known |
 //! |---|---|
-//! | `NoDevice` | there is no device file, or it may not be opened |
+//! | `NoDevice` | there is no device file, or nothing behind it |
+//! | `NotPermitted` | the device file may not be opened by this user |
 //! | `NotAnswering` | no answer within the time limit ([`CONVERSATION_LIMIT`]), the device refuses for now, the program died |
 //! | `OtherDevice` | the storage key that the TPM makes is not the one that sealed: another TPM, or this one was cleared |
 //! | `OtherBootState` | the TPM says that its policy does not hold: PCR 7 is another one |

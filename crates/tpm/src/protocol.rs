@@ -188,6 +188,7 @@ const fn trouble_number(trouble: SealTrouble) -> u8 {
         SealTrouble::OtherBootState => 4,
         SealTrouble::Damaged => 5,
         SealTrouble::HelperMissing => 6,
+        SealTrouble::NotPermitted => 7,
     }
 }
 
@@ -293,6 +294,7 @@ impl<'a> Reader<'a> {
             [4] => Ok(SealTrouble::OtherBootState),
             [5] => Ok(SealTrouble::Damaged),
             [6] => Ok(SealTrouble::HelperMissing),
+            [7] => Ok(SealTrouble::NotPermitted),
             [0 | 7..] => Err(malformed("there is no such trouble")),
         }
     }
@@ -337,6 +339,7 @@ mod tests {
             SealTrouble::OtherBootState,
             SealTrouble::Damaged,
             SealTrouble::HelperMissing,
+            SealTrouble::NotPermitted,
         ];
         let failed = troubles.map(|trouble| Answer::Failed(Failure { trouble, message: format!("{trouble:?}") }));
         let mut all = vec![

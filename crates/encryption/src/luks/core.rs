@@ -15,8 +15,8 @@ use super::tools::Tools;
 
 /// Smallest device, in bytes: LUKS takes 16 MiB, tags and journal of an authenticated one some more, and an XFS is at least 300 MiB.
 const LEAST_SIZE: u64 = 384 << 20;
-/// How often it is looked whether the partition is still mounted. Nobody unmounts it in ordinary life; whoever does is noticed before
-/// much was written to the wrong place.
+/// How often it is looked whether the partition is still mounted, and works. Nobody unmounts it in ordinary life; whoever does is noticed
+/// before much was written to the wrong place.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The backend without its asynchronous face.
@@ -191,7 +191,7 @@ impl Core {
         self.take_apart(&mut state, &device)
     }
 
-    /// Waits until a mount of this process is gone, and says so.
+    /// Waits until a mount of this process is gone or of no use any more, and says so.
     pub(super) async fn lost(&self) -> String {
         loop {
             if let Some(reason) = self.loss() {
@@ -209,10 +209,18 @@ impl Core {
         }
         let device = Device::open(&self.device);
         match device {
-            Ok(device) => match self.stack(&device).ok()?.is_mounted() {
-                Ok(false) => Some(format!("{} is not mounted any more", self.device.display())),
-                Ok(true) | Err(_) => None,
-            },
+            Ok(device) => {
+                let stack = self.stack(&device).ok()?;
+                match stack.is_mounted() {
+                    Ok(false) => Some(format!("{} is not mounted any more", self.device.display())),
+                    Ok(true) if stack.has_shut_down() => Some(format!(
+                        "the file system on {} has shut itself down, as it does when the disk fails or gives back what was changed on \
+                         it; the log of the kernel says why",
+                        self.device.display()
+                    )),
+                    Ok(true) | Err(_) => None,
+                }
+            }
             Err(error) => Some(format!("{} is gone: {error}", self.device.display())),
         }
     }
@@ -234,4 +242,5 @@ fn shown(device: &Path, content: &str) -> PathBuf {
 
 mod format;
 mod keys;
+mod metadata;
 mod parts;

@@ -4,8 +4,10 @@
 //! read directly, so that `cryptsetup`, which repairs a damaged copy from the other, is started for headers of ours only. All else is
 //! read through it, since it knows which copy is whole.
 
+use polis_disks::{Device, DeviceError};
 use polis_storage::journal::StorageSecurity;
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::names::TOKEN_TYPE;
@@ -21,6 +23,12 @@ const VERSION: &[u8; 2] = &[0, 2];
 const LABEL: std::ops::Range<usize> = 24..72;
 const UUID: std::ops::Range<usize> = 168..208;
 const SUBSYSTEM: std::ops::Range<usize> = 208..256;
+/// Bytes of a copy, binary part and metadata, big-endian.
+const COPY_BYTES: std::ops::Range<usize> = 8..16;
+const CHECKSUM_KIND: std::ops::Range<usize> = 72..104;
+/// The checksum over the whole copy, made while this field is zero.
+const CHECKSUM: std::ops::Range<usize> = 448..512;
+const SHA256_BYTES: usize = 32;
 
 /// The binary part of a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +50,36 @@ impl BinaryHeader {
         };
         Some(Self { label: text(LABEL), subsystem: text(SUBSYSTEM), uuid: Uuid::try_parse(&text(UUID)).ok() })
     }
+}
+
+/// Whether a copy of the header on `device` is whole by its own checksum. Formats of ours have copies of one length with SHA-256.
+///
+/// # Errors
+///
+/// When the device does not say what is there.
+pub(super) fn has_whole_copy(device: &Device) -> Result<bool, DeviceError> {
+    const COPY: usize = SECOND_COPY as usize;
+    for position in [0, SECOND_COPY] {
+        let mut copy = vec![0; COPY];
+        device.read_at(position, &mut copy)?;
+        if is_whole(&mut copy) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether this is a copy of a header of the length that formats of ours have, with the right checksum. The field of that is zero
+/// afterwards.
+fn is_whole(copy: &mut [u8]) -> bool {
+    let is_header = copy.first_chunk().is_some_and(|sector| BinaryHeader::parse(sector).is_some());
+    let length: [u8; 8] = copy[COPY_BYTES].try_into().unwrap_or_default();
+    if !is_header || u64::from_be_bytes(length) != SECOND_COPY || !copy[CHECKSUM_KIND].starts_with(b"sha256\0") {
+        return false;
+    }
+    let expected = copy[CHECKSUM][..SHA256_BYTES].to_vec();
+    copy[CHECKSUM].fill(0);
+    Sha256::digest(&*copy)[..] == expected[..]
 }
 
 /// What `cryptsetup luksDump --dump-json-metadata` says, as far as it matters.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use polis_disks::{Device, DeviceKind, Places, Usage, mappings_on, mounts, stands_on};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
@@ -35,6 +36,14 @@ impl Stack<'_> {
             Some(mount) => Ok(stands_on(self.places, mount.device, self.device)?),
             None => Ok(false),
         }
+    }
+
+    /// Whether the file system that is mounted has given up. It stays mounted then, and everything on it fails until it is mounted anew;
+    /// to open its root needs nothing that is not in memory otherwise.
+    pub(super) fn has_shut_down(&self) -> bool {
+        let opened =
+            rustix::fs::open(&self.mount_point, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        matches!(opened, Err(Errno::IO))
     }
 
     /// Unmounts what is of this device at its place. Something else there is left alone, and is an error.

@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 
 use polis_condition::Severity;
 use polis_storage::data::{DataError, UnlockKeys};
-use polis_storage::journal::{SealKind, SealTrouble};
+use polis_storage::journal::SealTrouble;
 use polis_storage::{GenerationsError, Journal, JournalError, Layout, Loaded};
 use polis_supervisor::{BoxError, Context, with_causes};
 use polis_unlock_service::Lock;
@@ -190,8 +190,7 @@ impl<C: ConsensusProvider> Inner<C> {
         let restored = context.blocking(move || {
             gate.pass(|| {
                 // Where the old one does not tell any more, it is the better of those that the machine has.
-                let kind: SealKind = applicants_seal(&seals.tpm_available());
-                store.restore(&journal, kind, "journal/recovered")
+                store.restore(&journal, || applicants_seal(seals.tpm_available()), "journal/recovered")
             })
         });
         match context.unless_cancelled(restored).await.map_err(ended)? {

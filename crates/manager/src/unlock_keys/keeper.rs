@@ -16,9 +16,12 @@ use crate::manager::Inner;
 use crate::pace::{Pace, Pauses};
 use crate::state::State;
 
-/// How often it is looked whether the seal would open. A change of firmware settings or of keys shows this long before the next
-/// start at the latest; each look is one conversation with a TPM, which wears nothing out.
+/// How often it is looked whether the seal would open. A TPM that was cleared, or that has died, shows within this time; each look is
+/// one conversation with it, which wears nothing out.
 const SEAL_CHECK_INTERVAL: Duration = Duration::from_secs(3600);
+
+/// How long after a look that was not good the next one is: whoever mends what was wrong sees soon that it is over.
+const SEAL_RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How long a drill may wait before that is said. Members that start together have all answered by then.
 const DRILL_PATIENCE: Duration = Duration::from_secs(10);
@@ -91,8 +94,8 @@ impl<C: ConsensusProvider> Inner<C> {
                     }
                 }
                 () = sleep_until(check_at) => {
-                    context.unless_cancelled(self.check_seal(&context)).await?;
-                    check_at = Instant::now() + SEAL_CHECK_INTERVAL;
+                    let is_well = context.unless_cancelled(self.check_seal(&context)).await?;
+                    check_at = Instant::now() + if is_well { SEAL_CHECK_INTERVAL } else { SEAL_RECHECK_INTERVAL };
                 }
             }
         }

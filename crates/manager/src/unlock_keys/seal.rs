@@ -14,11 +14,19 @@ use crate::trouble::{Curable, Trouble, of_seal};
 const SEAL_WOULD_NOT_OPEN: &str = "seal-would-not-open";
 
 impl<C: ConsensusProvider> Inner<C> {
-    /// Looks whether the journal would open at the next start of the machine, and says so if not.
-    pub(super) async fn check_seal(&self, context: &Context) {
+    /// Looks whether the journal would open at the next start of the machine, and says so if not, or if that cannot be told. Returns
+    /// whether all is well.
+    ///
+    /// The TPM opens it for the boot state of this start. What changes that state only at the next one, such as another setting of the
+    /// firmware, cannot be seen.
+    pub(super) async fn check_seal(&self, context: &Context) -> bool {
         let store = self.journal.clone();
         let checked = context.blocking(move || store.check()).await;
         match checked {
+            Ok(()) => {
+                context.conditions().clear(SEAL_WOULD_NOT_OPEN);
+                true
+            }
             Err(JournalError::Unseal { source, .. }) => {
                 let (cause, hint) = match of_seal(&source) {
                     Trouble::Curable(Curable { message, hint, .. }) => (message, hint),
@@ -33,7 +41,8 @@ impl<C: ConsensusProvider> Inner<C> {
                     | SealTrouble::NotAnswering
                     | SealTrouble::OtherDevice
                     | SealTrouble::Damaged
-                    | SealTrouble::HelperMissing => hint,
+                    | SealTrouble::HelperMissing
+                    | SealTrouble::NotPermitted => hint,
                 };
                 context.conditions().raise(
                     SEAL_WOULD_NOT_OPEN,
@@ -41,9 +50,21 @@ impl<C: ConsensusProvider> Inner<C> {
                     format!("the keys of this node would not open at its next start: {cause}"),
                     remedy,
                 );
+                false
             }
-            // What else is wrong with the files shows where they are used.
-            Ok(()) | Err(_) => context.conditions().clear(SEAL_WOULD_NOT_OPEN),
+            // Whatever is wrong with the files, the next start needs them.
+            Err(error) => {
+                context.conditions().raise(
+                    SEAL_WOULD_NOT_OPEN,
+                    Severity::Error,
+                    format!(
+                        "it cannot be told whether the keys of this node would open at its next start: {}",
+                        with_causes(&error)
+                    ),
+                    "see to the disk with the enrolment journal before the machine starts again; it is looked at again by itself",
+                );
+                false
+            }
         }
     }
 

@@ -51,6 +51,8 @@ pub(crate) struct Cluster {
     pub(crate) recommended: StorageSecurity,
     /// How nodes are to use their TPM.
     pub(crate) tpm_usage: NodeTpmUsage,
+    /// Whether the one node has said that it has a TPM, when it registered.
+    pub(crate) told_of_tpm: Option<bool>,
 }
 
 #[derive(Clone)]
@@ -131,6 +133,7 @@ impl Cluster {
             standing: None,
             recommended: StorageSecurity::Insecure,
             tpm_usage: NodeTpmUsage::NotPresent,
+            told_of_tpm: None,
         }
     }
 
@@ -190,6 +193,7 @@ impl Cluster {
         if self.tombstones.contains_key(key.as_bytes()) {
             return Err(refusal(Code::FailedPrecondition, "this node was deleted"));
         }
+        self.told_of_tpm = Some(request.have_local_tpm);
         match self.records.get(key.as_bytes()) {
             None => {
                 let record = Record { key, join_key: request.join_key, state: RecordState::New };

@@ -12,3 +12,4 @@ mod partition;
 mod power_cut;
 mod recovery;
 mod register;
+mod seal;

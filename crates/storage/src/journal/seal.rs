@@ -114,6 +114,8 @@ pub enum SealTrouble {
     Damaged,
     /// The program that speaks to the device is not installed.
     HelperMissing,
+    /// The device is there, and the user of the node may not use it.
+    NotPermitted,
 }
 
 /// Why a seal did not close or open. The text is for people: what failed, what it means, and what would help.

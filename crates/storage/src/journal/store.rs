@@ -178,18 +178,24 @@ impl JournalStore {
     }
 
     /// Writes into both generations a journal that has come back from elsewhere, where the one that is there does not open. It is
-    /// sealed to the present state of the machine, with a seal of the kind that it had, or of `kind` if that cannot be told. Whoever
+    /// sealed to the present state of the machine, with a seal of the kind that it had, or of `otherwise` if that cannot be told. Whoever
     /// calls this has made sure that it is the journal of this node.
     ///
     /// # Errors
     ///
     /// See [`JournalError`]; until the first of the two is written, everything is as it was.
-    pub fn restore(&self, journal: &Journal, kind: SealKind, site: &'static str) -> Result<(), JournalError> {
+    pub fn restore(
+        &self,
+        journal: &Journal,
+        otherwise: impl FnOnce() -> Result<SealKind, SealError>,
+        site: &'static str,
+    ) -> Result<(), JournalError> {
         let [path, _] = self.files.full_paths();
+        let untold = || otherwise().map_err(|source| JournalError::Seal { path: path.clone(), source });
         let (kind, is_unusable) = match self.files.peek() {
             Ok(Some(Loaded { value, path, .. })) => (kind_of(&value, &path)?, false),
-            Ok(None) => (kind, false),
-            Err(GenerationsError::BothUnusable { .. }) => (kind, true),
+            Ok(None) => (untold()?, false),
+            Err(GenerationsError::BothUnusable { .. }) => (untold()?, true),
             Err(error) => return Err(error.into()),
         };
         let seal = self.seals.get(kind).map_err(|source| JournalError::Seal { path: path.clone(), source })?;

@@ -15,7 +15,7 @@ use crate::child::{Finished, ToolError};
 use crate::derive::{Purpose, derive};
 use crate::luks::commands::{self, Invocation};
 use crate::luks::extent::{self, Growing};
-use crate::luks::header::{Metadata, unlocked_slot};
+use crate::luks::header::unlocked_slot;
 use crate::luks::integrity;
 use crate::luks::look::Look;
 use crate::luks::names::{luks_uuid, mapping, xfs_uuid};
@@ -231,20 +231,6 @@ impl Core {
             Look::Blank | Look::Begun { .. } | Look::UnfinishedXfs { .. } | Look::Xfs { .. } | Look::Foreign(_) => {
                 Err(DataError::NotFormatted { path: self.device.clone() })
             }
-        }
-    }
-
-    /// What the LUKS header says.
-    pub(super) fn metadata(&self, device: &Device) -> Result<Metadata, DataError> {
-        let damaged = |problem: String| DataError::Damaged {
-            path: device.path().to_owned(),
-            backend: backend(self.security),
-            problem: format!("its LUKS header cannot be read: {problem}"),
-        };
-        match self.tool(&commands::dump(&self.device), &[])? {
-            Ok(finished) => Metadata::parse(&finished.output).map_err(|error| damaged(error.to_string())),
-            Err(ToolError::Failed { complaint, .. }) => Err(damaged(complaint)),
-            Err(error) => Err(self.tool_failed("reading the LUKS header", error)),
         }
     }
 
