@@ -2,7 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-use polis_control::NodeState;
 use polis_testkit::address::TestAddress;
 use polis_testkit::{Host, checks, processes};
 

@@ -101,14 +101,25 @@ fn nothing_that_is_logged_reported_or_printed_has_a_secret_in_it() {
     life.disks();
     life.cluster.nodes[2] = Some(life.cluster.hosts[2].start(&old_ticket));
     let _ = life.cluster.node(2).wait_condition("register-ticket-refused");
-    for line in ["node list", "node list -o json", "cluster info", "cluster status -o json", "cluster health"] {
-        let _ = life.polis(line);
+    for line in ["node list", "node list -o json", "cluster info", "cluster status -o json"] {
+        let _ = life.polis(line).succeeds();
     }
-    for line in ["consensus members", "node describe", &format!("node logs {id}"), &format!("node metrics {id}")] {
-        let _ = life.polis(line);
+    for line in ["consensus members", "node describe", &format!("node logs {joiner}")] {
+        let _ = life.polis(line).succeeds();
     }
-    let _ = life.polis(&format!("node logs {joiner}"));
-    let _ = life.polis("node no-such-command");
+    let asked = life.polis(&format!("node logs {id}")).succeeds();
+    for about in [format!("node {joiner}: labels +site"), "register ticket, rotated".to_owned()] {
+        assert!(asked.stdout.contains(&about), "{about} is not in the log of the leader: {asked:#?}");
+    }
+    for (exporter, series) in
+        [("core", "polis_node_state"), ("node", "polis_node_state"), ("etcd", "etcd_server_has_leader")]
+    {
+        let page = life.polis(&format!("node metrics {id} {exporter}")).succeeds();
+        assert!(page.stdout.contains(series), "{series} is not on the page of {exporter}: {page:#?}");
+    }
+    // Its exit code tells what it has found.
+    assert!(!life.polis("cluster health").stdout.is_empty());
+    assert_eq!(life.polis("node no-such-command").code, Some(2));
     life.disks();
     for number in 0..3 {
         life.keep(number);

@@ -1,7 +1,7 @@
 //! What a node's etcd holds, read by etcd's own tool: a witness that shares no code with the node.
 
 use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use crate::etcd;
+use crate::{etcd, processes};
 
 /// Address of etcd's client socket, relative to the directory it is in.
 const ENDPOINT: &str = "unix://client.sock:0";
@@ -45,6 +45,17 @@ pub struct Entry {
     pub value: Vec<u8>,
     /// Revision of the store that made the key.
     pub created: u64,
+}
+
+/// A change of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Revision of the store that it has made.
+    pub revision: u64,
+    /// The key.
+    pub key: String,
+    /// The value from then on; empty when the key was deleted.
+    pub value: Vec<u8>,
 }
 
 /// A member of the consensus cluster.
@@ -101,6 +112,56 @@ impl Store {
         self.control(&["put", key, value]);
     }
 
+    /// All changes of keys that etcd still has, up to now, in their order. It forgets those of more than an hour ago.
+    ///
+    /// # Panics
+    ///
+    /// When etcd does not tell, or has forgotten some.
+    #[must_use]
+    pub fn changes(&self) -> Vec<Change> {
+        let last = number(&self.control(&["get", "", "--prefix", "--keys-only", "--limit=1"])["header"]["revision"]);
+        let mut command = processes::bound_to_test(&etcd::control());
+        command.current_dir(&self.directory).env("ETCDCTL_API", "3").args([
+            "--endpoints",
+            ENDPOINT,
+            "--write-out",
+            "json",
+        ]);
+        command.args(["watch", "", "--prefix", "--rev=1"]).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut watch = processes::spawn(command);
+        let lines = BufReader::new(watch.stdout.take().expect("its output is a pipe")).lines();
+        let mut changes = Vec::new();
+        for line in lines {
+            let answer: Value = serde_json::from_str(&line.expect("etcdctl tells")).expect("etcdctl answers in JSON");
+            changes.extend(answer["Events"].as_array().map(Vec::as_slice).unwrap_or_default().iter().map(|event| {
+                Change {
+                    revision: number(&event["kv"]["mod_revision"]),
+                    key: String::from_utf8(bytes(&event["kv"]["key"])).expect("our keys are text"),
+                    value: bytes(&event["kv"]["value"]),
+                }
+            }));
+            if changes.last().is_some_and(|change| change.revision >= last) {
+                break;
+            }
+        }
+        // It would go on for ever.
+        watch.kill().expect("a child can be killed");
+        watch.wait().expect("a child can be waited for");
+        assert!(changes.last().is_some_and(|change| change.revision >= last), "etcd has not told all up to {last}");
+        changes
+    }
+
+    /// Has the member with this id lead raft. Only the etcd that leads it now can do that. Returns whether it has.
+    ///
+    /// # Panics
+    ///
+    /// When etcd's tool cannot be started.
+    pub fn hand_over(&self, member: u64) -> bool {
+        let output =
+            self.tool().arg("move-leader").arg(format!("{member:x}")).output().expect("etcdctl can be started");
+        output.status.success()
+    }
+
     /// How many calls that could change something etcd has been asked for since it was started, by their names.
     ///
     /// # Panics
@@ -124,16 +185,16 @@ impl Store {
     }
 
     fn control(&self, arguments: &[&str]) -> Value {
-        let output = Command::new(etcd::control())
-            .env_clear()
-            .current_dir(&self.directory)
-            .args(["--endpoints", ENDPOINT, "--write-out", "json"])
-            .args(arguments)
-            .stdin(Stdio::null())
-            .output()
-            .expect("etcdctl can be started");
+        let output = self.tool().args(arguments).output().expect("etcdctl can be started");
         assert!(output.status.success(), "etcdctl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).expect("etcdctl answers in JSON")
+    }
+
+    fn tool(&self) -> Command {
+        let mut command = Command::new(etcd::control());
+        command.env_clear().current_dir(&self.directory).args(["--endpoints", ENDPOINT, "--write-out", "json"]);
+        command.stdin(Stdio::null());
+        command
     }
 }
 

@@ -7,6 +7,7 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::marker::PhantomData;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,9 @@ const NAMESPACE_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Network of the hosts, by its first three octets. It exists in the test's own namespaces only.
 const NETWORK: [u8; 3] = [10, 77, 0];
+
+/// The network namespace of the thread that looks.
+const OWN_NAMESPACE: &str = "/proc/thread-self/ns/net";
 
 /// Most hosts of one world.
 const MAX_HOSTS: usize = 100;
@@ -63,6 +67,15 @@ pub struct WorldHost {
     number: usize,
     namespace: Namespace,
     address: Mutex<Ipv4Addr>,
+}
+
+/// A stay of a thread on a host.
+#[derive(Debug)]
+pub struct Visit {
+    /// Namespace that the thread was in before.
+    home: File,
+    /// It is about one thread, and must end there.
+    thread: PhantomData<*const ()>,
 }
 
 /// A network namespace, held by a process.
@@ -193,17 +206,40 @@ impl WorldHost {
     ///
     /// When the closure does, or the thread cannot enter the host.
     pub fn inside<T: Send>(&self, closure: impl FnOnce() -> T + Send) -> T {
-        let path = &self.namespace.path;
         thread::scope(|scope| {
             let entered = scope.spawn(move || {
-                let namespace = File::open(path).expect("the namespace is there as long as the world");
-                move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
-                    .expect("root may enter a network namespace");
+                let _visit = self.visit();
                 closure()
             });
             entered.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
+
+    /// Brings this thread to this host until the result is dropped: sockets that it makes are of this host, and threads that it starts
+    /// stay there.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot enter the host.
+    #[must_use]
+    pub fn visit(&self) -> Visit {
+        let open = |path: &Path| File::open(path).expect("the namespace is there as long as the world");
+        let (home, namespace) = (open(Path::new(OWN_NAMESPACE)), open(&self.namespace.path));
+        enter(&namespace);
+        Visit { home, thread: PhantomData }
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        enter(&self.home);
+    }
+}
+
+/// Brings this thread into a namespace.
+fn enter(namespace: &File) {
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+        .expect("root may enter a network namespace");
 }
 
 impl Namespace {
@@ -267,10 +303,11 @@ fn numbered(number: usize) -> Ipv4Addr {
 }
 
 /// Where a tool is: in `PATH`, or where Debian has what only root calls.
-fn find_tool(name: &str) -> Option<PathBuf> {
+#[must_use]
+pub fn find_tool(name: impl AsRef<Path>) -> Option<PathBuf> {
     let search = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&search).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
-    places.map(|place| place.join(name)).find(|path| path.is_file())
+    places.map(|place| place.join(&name)).find(|path| path.is_file())
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use polis_control::{LAST_STATE_FILE, NodeState, Status};
-use polis_testkit::checks::{self, OnDisk};
+use polis_testkit::checks::OnDisk;
 use polis_testkit::confined::without_powers;
 use polis_testkit::refusal::{Says, has_condition};
 use polis_testkit::{NodeProcess, processes};

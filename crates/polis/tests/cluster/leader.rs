@@ -1,16 +1,26 @@
 //! The leader dies, hangs, or everybody does.
 
+use std::sync::Barrier;
+use std::thread;
 use std::time::Duration;
 
 use polis_control::NodeState;
 use polis_testkit::Cluster;
+use polis_testkit::history::History;
+use polis_testkit::owner_client::OwnerClient;
 use rustix::process::Signal;
 
 use crate::writer::Writer;
-use crate::{all_healthy, binary, rounds};
+use crate::{all_healthy, binary, leader, rounds};
 
 /// How long a cluster may be without a leader before this counts as a fault of the test.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Writes that are under way to a leader that hangs when it is woken.
+const IN_FLIGHT: usize = 4;
+
+/// How long these are waited for.
+const LONG: Duration = Duration::from_secs(60);
 
 /// A cluster of three members and the index of its leader.
 fn three() -> Cluster {
@@ -18,15 +28,6 @@ fn three() -> Cluster {
     cluster.grow();
     all_healthy(&cluster, 3);
     cluster
-}
-
-/// The node that leads, by number.
-fn leader(cluster: &mut Cluster) -> usize {
-    let status = cluster.polis("cluster status -o json").succeeds().json();
-    let id = status["leader"].as_str().expect("there is a leader").to_owned();
-    (0..cluster.hosts.len())
-        .find(|number| cluster.nodes[*number].is_some() && cluster.id(*number) == id)
-        .expect("the leader is one of the nodes")
 }
 
 #[test]
@@ -54,11 +55,41 @@ fn a_leader_whose_process_hangs_while_its_etcd_goes_on_is_replaced() {
     let mut writer = Writer::new(&written);
     writer.write(&cluster, PATIENCE);
     let leads = leader(&mut cluster);
-    cluster.node(leads).signal(Signal::STOP);
-    // 15 s until the others take its silence for a fault, and some for their clients to notice.
-    let took = writer.write(&cluster, Duration::from_secs(25));
-    cluster.node(leads).signal(Signal::CONT);
-    println!("a write succeeded {took:?} after the leader had been stopped");
+    let (configuration, address) = (cluster.configuration(), cluster.hosts[leads].ip());
+    let is_asked = Barrier::new(IN_FLIGHT + 1);
+    thread::scope(|scope| {
+        let in_flight: Vec<_> = (0..IN_FLIGHT)
+            .map(|client| {
+                let (configuration, written, is_asked) = (&configuration, &written, &is_asked);
+                scope.spawn(move || {
+                    let mut owner = OwnerClient::new(configuration, address, LONG);
+                    let key = format!("in-flight-{client}");
+                    assert!(owner.set_label(written, &key, "before"), "it leads");
+                    is_asked.wait();
+                    // It hangs, and another one leads.
+                    is_asked.wait();
+                    owner.set_label(written, &key, "while-it-hung")
+                })
+            })
+            .collect();
+        is_asked.wait();
+        cluster.node(leads).signal(Signal::STOP);
+        // 15 s until the others take its silence for a fault, and some for their clients to notice.
+        let took = writer.write(&cluster, Duration::from_secs(25));
+        println!("a write succeeded {took:?} after the leader had been stopped");
+        // On connections that the old leader has, these reach it while it still takes itself for the leader.
+        is_asked.wait();
+        cluster.node(leads).signal(Signal::CONT);
+        for client in in_flight {
+            assert!(!client.join().unwrap(), "the old leader has acknowledged a write when it was woken");
+        }
+    });
+    let history = History::of_member(&cluster.hosts[leads].root());
+    for client in 0..IN_FLIGHT {
+        let [before, hung] =
+            ["before", "while-it-hung"].map(|value| history.written(&written, &format!("in-flight-{client}"), value));
+        assert!(before.is_some() && hung.is_none(), "{before:?} {hung:?}");
+    }
     all_healthy(&cluster, 3);
     writer.write(&cluster, PATIENCE);
     writer.check(&cluster);

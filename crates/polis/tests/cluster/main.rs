@@ -5,7 +5,10 @@
 mod addresses;
 mod damaged;
 mod deletion;
+mod grow_and_shrink;
+mod in_flight;
 mod leader;
+mod let_go;
 mod partition;
 mod replacement;
 mod writer;
@@ -26,6 +29,16 @@ fn all_healthy(cluster: &Cluster, count: usize) {
     let _ = cluster.wait_nodes(&format!("{count} healthy nodes"), |nodes| {
         nodes.iter().filter(|node| node["state"] == "UP" && node["health"] == "HEALTHY").count() == count
     });
+}
+
+/// The node that leads, by number.
+#[track_caller]
+fn leader(cluster: &mut Cluster) -> usize {
+    let status = cluster.polis("cluster status -o json").succeeds().json();
+    let id = status["leader"].as_str().expect("there is a leader").to_owned();
+    (0..cluster.hosts.len())
+        .find(|number| cluster.nodes[*number].is_some() && cluster.id(*number) == id)
+        .expect("the leader is one of the nodes")
 }
 
 /// How often a test repeats what chance decides: `few` in continuous integration, `many` with POLIS_SOAK=1.

@@ -3,7 +3,7 @@
 //!
 //! | module | what happens |
 //! |---|---|
-//! | `power` | all are killed at a random instant and started in a random order, at 1, 2, 3, 5 and 7 members |
+//! | `power` | all are killed at a random instant and started in a random order, at 1, 2, 3, 5 and 7 members, and at 2 that are confirmed |
 //! | `few` | fewer than a quorum come back: nothing opens, and each says what it has and needs |
 //! | `mistakes` | a removed node comes first, last week's ESP, data directories that were swapped, other addresses |
 //! | `changes` | all are killed at every point of a change of members, and at each size |

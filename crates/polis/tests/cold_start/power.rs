@@ -66,6 +66,32 @@ fn clusters_of_every_size_come_back_while_they_grow() {
     scene.wait_settled();
 }
 
+/// Neither of two keeps a copy of its key once that was confirmed: they open each other. That holds again when a third has come and gone.
+#[test]
+fn two_that_are_confirmed_open_each_other_after_a_power_failure_at_any_instant() {
+    if !world::available() {
+        return;
+    }
+    let mut random = Random::for_this_run();
+    let mut scene = Scene::founded(3);
+    scene.grow_to(2);
+    scene.wait_settled();
+    scene.confirm_two();
+    let mut writer = scene.writer();
+    let mut fail = |scene: &mut Scene| {
+        scene.wait_settled();
+        for round in 1..=of_this_run(OF_OTHERS) {
+            power_failure(scene, &mut writer, &mut random, round);
+        }
+    };
+    fail(&mut scene);
+    scene.grow_to(3);
+    fail(&mut scene);
+    scene.shrink();
+    fail(&mut scene);
+    scene.wait_settled();
+}
+
 /// The power of all fails while a client writes, and all come back with what was acknowledged.
 fn power_failure(scene: &mut Scene, writer: &mut Writer, random: &mut Random, round: usize) {
     let all = scene.all();

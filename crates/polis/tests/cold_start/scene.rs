@@ -29,7 +29,7 @@ const ANSWER: &str = "5s";
 /// Longest time that a command may take which waits for more than that.
 const COMMAND: &str = "60s";
 
-/// Most members that keep a copy of their own key each.
+/// Most members that keep a copy of their own key each, unless they are confirmed to stay so many.
 const MOST_WITH_COPIES: usize = 2;
 
 /// Name of the condition of a node that waits for others to open its data.
@@ -43,6 +43,8 @@ pub(crate) struct Scene {
     operator: usize,
     /// How many of the nodes are members: the first ones.
     pub(crate) members: usize,
+    /// Whether two members are confirmed to stay two.
+    are_two_confirmed: bool,
 }
 
 impl Scene {
@@ -51,7 +53,7 @@ impl Scene {
         let (mut cluster, world) = Cluster::in_world(binary(), places);
         cluster.storage = StorageSecurity::Authenticated;
         cluster.found();
-        Self { cluster, world, operator: places, members: 1 }
+        Self { cluster, world, operator: places, members: 1, are_two_confirmed: false }
     }
 
     /// A cluster of so many members whose keys are in order.
@@ -72,6 +74,32 @@ impl Scene {
             let _ = self.polis(&format!("node add role ConsensusMember {id} --timeout {COMMAND}"));
             self.members = number + 1;
             self.wait("it has a vote", Self::has_its_members);
+        }
+    }
+
+    /// Lets the last member go, and stay as a node without a role.
+    pub(crate) fn shrink(&mut self) {
+        self.members -= 1;
+        let id = self.cluster.id(self.members);
+        let _ = self.polis(&format!("node remove role ConsensusMember {id} --timeout {COMMAND}"));
+    }
+
+    /// Confirms that two members are to stay two, for which the cluster gets a recovery key.
+    pub(crate) fn confirm_two(&mut self) {
+        let [words, public] = ["words", "recovery.pem"].map(|name| self.cluster.directory().join(name));
+        let [words, public] = [&words, &public].map(|path| path.to_str().expect("the path is UTF-8"));
+        let _ = self.polis(&format!("recovery-key create --words-to {words} -o {public}"));
+        let _ = self.polis(&format!("cluster recovery-key set {public}"));
+        let _ = self.polis("cluster confirm-two");
+        self.are_two_confirmed = true;
+    }
+
+    /// Whether each member keeps a copy of its own key, as nobody else could give it.
+    const fn keeps_copies(&self) -> bool {
+        match self.members {
+            0 | 1 => true,
+            MOST_WITH_COPIES => !self.are_two_confirmed,
+            _ => false,
         }
     }
 
@@ -170,21 +198,25 @@ impl Scene {
     }
 
     /// Whether all nodes are back, the members are those that they should be, and their keys are in order: where others can give it
-    /// nobody keeps his own, and all have tried that they get it. Else what is not so.
+    /// nobody keeps his own, all have tried that they get it, and whoever was removed gets it from nobody. Else what is not so.
     pub(crate) fn settled(&self) -> Result<(), String> {
         let running: Vec<usize> =
             (0..self.cluster.nodes.len()).filter(|number| self.cluster.nodes[*number].is_some()).collect();
         self.back(&running)?;
         self.has_its_members()?;
         for number in running {
-            let copies = usize::from(self.members <= MOST_WITH_COPIES && number < self.members);
+            let copies = usize::from(self.keeps_copies() && number < self.members);
             let found = unlock_keys(&self.root(number)).len();
             if found != copies {
                 return Err(format!("node {number} keeps {found} copies of its key, and not {copies}"));
             }
         }
-        if self.members > MOST_WITH_COPIES {
-            let status = self.ask("cluster status -o json")?;
+        let status = self.ask("cluster status -o json")?;
+        let unfinished = &status["unfinished_removals"];
+        if !unfinished.is_null() {
+            return Err(format!("a removal is not finished: {unfinished}"));
+        }
+        if !self.keeps_copies() {
             let behind = status["cold_start"]["behind"].as_array();
             if behind.is_none_or(|behind| !behind.is_empty()) {
                 return Err(format!("somebody is behind with his key: {}", status["cold_start"]));

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use polis_control::NodeState;
 use polis_testkit::store::Store;
 use polis_testkit::{NodeData, StorageSecurity, checks, mounts, processes};
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use polis_control::NodeState;
 use polis_testkit::checks::{self, OnDisk};
 use polis_testkit::processes;
 use polis_testkit::seed::{Random, is_soak};

@@ -13,7 +13,6 @@ mod privacy;
 use std::path::PathBuf;
 use std::process::Command;
 
-use polis_control::{NodeState, Status};
 use polis_testkit::checks::{self, OnDisk};
 use polis_testkit::{Host, NodeProcess, StorageSecurity};
 

@@ -9,7 +9,7 @@ use polis_testkit::confined::{self, Namespace, in_namespace};
 use polis_testkit::store::Store;
 use polis_testkit::{NodeProcess, mounts, processes};
 
-use crate::{Place, runs};
+use crate::Place;
 
 /// The process of this node with this word in its command line.
 fn process_of(place: &Place, word: &str) -> Option<u32> {

@@ -10,7 +10,7 @@ use polis_testkit::checks::{self, OnDisk};
 use polis_testkit::store::Store;
 use polis_testkit::{NodeData, NodeProcess, glance, scratch};
 
-use crate::{Place, runs};
+use crate::Place;
 
 /// What is written into the store, and looked for.
 const NEEDLE: &str = "a needle that is in no other place of the world";

@@ -3,6 +3,9 @@
 
 #![forbid(unsafe_code)]
 
+mod flood;
+mod newcomer;
+
 use std::fs;
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
@@ -109,6 +112,7 @@ fn garbage_on_every_port_disturbs_nobody() {
     let mut cluster = Cluster::on_loopback(binary(), 3);
     cluster.grow_to(3);
     let address = cluster.hosts[0].ip();
+    let id = cluster.id(0);
     let before = cluster.node(0).wait_contact();
     for port in PORTS {
         let mut open = Vec::new();
@@ -123,8 +127,10 @@ fn garbage_on_every_port_disturbs_nobody() {
             }
             open.push(stream);
         }
-        // An operator is served meanwhile.
-        let _ = cluster.polis("node list").succeeds();
+        // An operator is served meanwhile, at each port that is for people.
+        for command in ["node list", &format!("node logs {id}"), &format!("node metrics {id} core")] {
+            let _ = cluster.polis(command).succeeds();
+        }
         drop(open);
     }
     let after = cluster.node(0).wait_contact();

@@ -6,6 +6,7 @@
 mod crashes;
 mod cut_off;
 mod encrypted;
+mod writes;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -164,6 +165,21 @@ fn a_cluster_that_lives_is_not_left() {
     assert!(contents(&data) == before, "a refusal changes nothing");
     cluster.start(0);
     let _ = cluster.node(0).wait_state(NodeState::Running);
+}
+
+#[test]
+fn a_node_that_the_cluster_has_deleted_is_none_of_it_any_more() {
+    let mut cluster = plain(3);
+    cluster.grow_to(3);
+    let id = cluster.id(0);
+    cluster.kill(0);
+    let _ = cluster.polis(&format!("node delete {id} --bypass-not-decommissioned --bypass-has-roles")).succeeds();
+    let data = cluster.hosts[0].root().join("data/etcd/data");
+    let before = contents(&data);
+    let began = Instant::now();
+    ends_with(&recover(&cluster, 0, &["--others-are-gone"]), REFUSED, &["it was deleted", "polis node reset"]);
+    println!("refused in {} ms", began.elapsed().as_millis());
+    assert!(contents(&data) == before, "a refusal changes nothing");
 }
 
 #[test]

@@ -8,6 +8,7 @@
 
 mod deleted;
 mod matrix;
+mod other_leader;
 mod points;
 mod prepared;
 mod recorded;

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use polis_testkit::{Steps, StorageSecurity};
 
 use crate::scene::{FOUNDER, Goal, JOINER};
-use crate::{deleted, prepared};
+use crate::{deleted, other_leader, prepared};
 
 /// A call site, and so all points around one durable step.
 #[derive(Clone, Copy)]
@@ -51,13 +51,14 @@ pub(crate) const WINDOWS: [&str; 13] =
     ["W7", "W8", "W9", "W11", "W14", "W17", "W19", "W21", "W22", "W23", "W24", "W25", "W26"];
 
 /// Windows that a kill at a point alone does not open: what must be prepared, and the test that does.
-pub(crate) const PREPARED: [(&str, fn()); 6] = [
+pub(crate) const PREPARED: [(&str, fn()); 7] = [
     ("W19", prepared::w19_a_full_esp_after_the_commit_is_waited_for),
     ("W21", prepared::w21_a_leader_that_is_away_is_asked_again_and_again),
     ("W22", deleted::w22_a_node_that_is_deleted_while_it_commits_or_joins_stops),
     ("W23", prepared::w23_a_role_that_is_given_back_starts_clean),
     ("W24", prepared::w24_a_node_that_is_not_up_gets_no_consensus_role),
     ("W25", prepared::w25_the_founder_gives_its_role_up_in_the_same_boot),
+    ("W26", other_leader::w26_another_leader_ends_what_one_that_stays_dead_has_begun),
 ];
 
 /// Windows that other test programs show as well: the window, the text of the program, and the test.

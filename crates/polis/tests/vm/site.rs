@@ -34,6 +34,9 @@ const PATIENCE: Duration = Duration::from_secs(240);
 /// What the operator is told while nobody listens on a port: nothing was asked, so it may be asked again.
 const NOBODY_LISTENS: &str = "refuses connections";
 
+/// What the operator is told where the very first question of a line got no answer in time: nothing was changed yet.
+const NOT_ASKED: &str = "could not be asked for";
+
 /// What the console shows of a node that runs, before its id.
 pub(crate) const RUNNING: &str = "status I Running, node ";
 
@@ -100,7 +103,8 @@ impl Site {
         let end = Instant::now() + PATIENCE;
         loop {
             let run = self.polis(line, &[]);
-            if !run.stderr.contains(NOBODY_LISTENS) || Instant::now() >= end {
+            let may_be_repeated = [NOBODY_LISTENS, NOT_ASKED].iter().any(|reason| run.stderr.contains(reason));
+            if !may_be_repeated || Instant::now() >= end {
                 run.succeeds();
                 return run;
             }
