@@ -1,17 +1,24 @@
 //! Ten thousand histories over the real functions.
 
+use std::fs;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use polis_unlock::VOTERS_LIMIT;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 
 use crate::nodes::NODES;
+use crate::replay::REPLAY;
 use crate::rules::Broken;
 use crate::world::{Change, World};
 
-/// Histories of one run: what continuous integration has two minutes for.
+/// Histories of one run.
 const HISTORIES: u32 = 10_000;
+/// Time that continuous integration has for them, by the processors that it has. What else they do meanwhile does not count.
+const TIME: Duration = Duration::from_secs(120);
+/// The unit of times in `/proc`: the same on every machine that there is.
+const TICK: Duration = Duration::from_millis(10);
 /// Histories in which the break of a rule has to be found, which ends the search.
 const HISTORIES_TO_FIND: u32 = 20_000;
 /// Histories that are tried to make one that failed smaller.
@@ -21,7 +28,7 @@ const PARTS: u32 = 4;
 
 /// One thing that happens. Numbers of machines are taken modulo those that there are, so that every list of steps is a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+pub(crate) enum Step {
     /// An operator wants another member.
     Add,
     /// An operator wants a member to go.
@@ -51,14 +58,14 @@ enum Step {
 }
 
 /// How a history begins, and what happens in it.
-#[derive(Clone, Debug)]
-struct History {
-    voters: usize,
-    two_confirmed: bool,
-    seed: u64,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct History {
+    pub(crate) voters: usize,
+    pub(crate) two_confirmed: bool,
+    pub(crate) seed: u64,
     /// Picks the machines that are tried at the end.
-    choice: u64,
-    steps: Vec<Step>,
+    pub(crate) choice: u64,
+    pub(crate) steps: Vec<Step>,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -80,7 +87,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn history() -> impl Strategy<Value = History> {
+pub(crate) fn history() -> impl Strategy<Value = History> {
     let start = (1..=VOTERS_LIMIT, any::<bool>(), any::<u64>(), any::<u64>());
     (start, prop::collection::vec(step(), 0..40)).prop_map(|((voters, two_confirmed, seed, choice), steps)| History {
         voters,
@@ -133,6 +140,20 @@ impl World {
         }
     }
 
+    /// What there is, on one line.
+    fn describe(&self) -> String {
+        let machine = |machine: &crate::machine::Machine| {
+            let state = match (machine.is_on(), machine.is_open()) {
+                (false, _) => "off",
+                (true, false) => "locked",
+                (true, true) => "open",
+            };
+            format!("{}:{state}", machine.node)
+        };
+        let machines: Vec<String> = self.machines.values().map(machine).collect();
+        format!("voters {:?}, {:?}, {}", self.kept.voters, self.kept.change, machines.join(" "))
+    }
+
     fn stop(&mut self, node: usize) {
         self.machines.get_mut(&node).expect("it is there").state = crate::machine::State::Off;
     }
@@ -181,14 +202,26 @@ fn run(history: &History, broken: Broken) -> Result<(), String> {
     world.check(history.choice)
 }
 
-/// Runs many histories, in parts at the same time, and returns the smallest that breaks an invariant, with what it breaks.
-fn search(histories: u32, broken: Broken) -> Option<(History, String)> {
+/// Runs many histories, in parts at the same time, and returns the smallest that breaks an invariant, with what it breaks, and the processor
+/// time that all took.
+fn search(histories: u32, broken: Broken) -> (Option<(History, String)>, Duration) {
     thread::scope(|scope| {
-        let parts: Vec<_> =
-            (0..PARTS).map(|part| scope.spawn(move || search_part(histories / PARTS, part, broken))).collect();
-        let found = parts.into_iter().filter_map(|part| part.join().expect("a part does not panic"));
-        found.min_by_key(|(history, _)| history.steps.len())
+        let parts: Vec<_> = (0..PARTS)
+            .map(|part| scope.spawn(move || (search_part(histories / PARTS, part, broken), busy())))
+            .collect();
+        let parts: Vec<_> = parts.into_iter().map(|part| part.join().expect("a part does not panic")).collect();
+        let took = parts.iter().map(|(_, took)| *took).sum();
+        let found = parts.into_iter().filter_map(|(found, _)| found);
+        (found.min_by_key(|(history, _)| history.steps.len()), took)
     })
+}
+
+/// How long this thread has had a processor (proc(5), fields 14 and 15 of `stat`).
+fn busy() -> Duration {
+    let stat = fs::read_to_string("/proc/thread-self/stat").expect("a thread sees itself");
+    // The name of the thread, in parentheses, may hold anything; the fields after it are numbered from 3.
+    let fields = stat.rsplit_once(')').expect("it has a name").1.split_ascii_whitespace();
+    TICK * fields.skip(14 - 3).take(2).map(|ticks| ticks.parse::<u32>().expect("a number")).sum::<u32>()
 }
 
 /// Always the same histories in a part, so that a failure is there again in the next run.
@@ -205,15 +238,42 @@ fn search_part(histories: u32, part: u32, broken: Broken) -> Option<(History, St
 
 #[test]
 fn no_history_breaks_an_invariant() {
-    if let Some((history, reason)) = search(HISTORIES, Broken::Nothing) {
-        panic!("{reason}\n{history:#?}");
+    let began = Instant::now();
+    let (found, busy) = search(HISTORIES, Broken::Nothing);
+    if let Some((history, reason)) = found {
+        panic!("{reason}\nTo see it again: {REPLAY}='{history}'\n{history:#?}");
     }
+    let processors = thread::available_parallelism().map_or(1, usize::from).min(PARTS as usize);
+    let took = busy / processors as u32;
+    println!(
+        "{HISTORIES} histories, of the seeds 0 to {}: {took:.1?} of each of {processors} processors, {:.1?} by the clock",
+        PARTS - 1,
+        began.elapsed()
+    );
+    assert!(took < TIME, "{HISTORIES} histories have taken {took:?}");
+}
+
+/// The one that the environment asks for, as a failure has printed it, with what is there after each step. Nothing where none is asked
+/// for.
+#[test]
+fn the_history_that_was_asked_for_breaks_no_invariant() {
+    let Ok(text) = std::env::var(REPLAY) else {
+        println!("no history is asked for ({REPLAY})");
+        return;
+    };
+    let history: History = text.parse().unwrap_or_else(|error| panic!("{REPLAY}: {error}"));
+    let mut world = World::new(history.voters, history.two_confirmed, Broken::Nothing, history.seed);
+    for (number, step) in history.steps.iter().enumerate() {
+        world.apply(*step);
+        println!("{number:>3} {step:<14} {}", world.describe());
+    }
+    assert_eq!(world.check(history.choice), Ok(()), "{history:#?}");
 }
 
 fn is_found(broken: Broken, expected: &str) {
-    let (history, reason) = search(HISTORIES_TO_FIND, broken).expect("a broken rule is found");
+    let (history, reason) = search(HISTORIES_TO_FIND, broken).0.expect("a broken rule is found");
     assert!(reason.contains(expected), "{reason} instead of {expected}\n{history:#?}");
-    println!("{broken:?}: {reason}, after {:?} with {} voters", history.steps, history.voters);
+    println!("{broken:?}: {reason}, after {REPLAY}='{history}'");
     // The same history does no harm when the rule is kept.
     assert_eq!(run(&history, Broken::Nothing), Ok(()), "{history:#?}");
 }

@@ -402,7 +402,9 @@ fn no_order_of_one_change_breaks_an_invariant() {
         checker.assert_properties();
         states += checker.unique_state_count();
     }
-    println!("{states} states");
+    println!(
+        "{states} states of one change of members, from 1 to {MEMBERS}, with at most {CRASHES} crashes and one roll-back"
+    );
 }
 
 /// Breaking a rule breaks what it is for, in some change and some order.

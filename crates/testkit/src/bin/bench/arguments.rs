@@ -51,6 +51,14 @@ pub(crate) enum Subject {
     FailOver,
     /// Three nodes killed -9 and started, to a write
     ColdStart,
+    /// The same on encrypted data, beside plain ones
+    EncryptedColdStart,
+    /// One member killed -9 and started, to its open data
+    Reboot,
+    /// `cluster recover` of 100 MiB
+    Recover,
+    /// Calls of strangers at the unlock port, and a member beside them
+    Strangers,
     /// Orderly stop of three nodes
     Stop,
     /// Memory and context switches of an idle follower

@@ -17,11 +17,11 @@ use crate::report::{Beside, Figure, Report, Target, Unit};
 use crate::start::{last, milliseconds, settle};
 
 /// Time between the moment when a cluster is whole and what is done to it next.
-const LIFE: Duration = Duration::from_millis(500);
+pub(crate) const LIFE: Duration = Duration::from_millis(500);
 
 /// What is done to a cluster.
 #[derive(Clone, Copy, Debug)]
-enum Event {
+pub(crate) enum Event {
     /// The leader is killed with -9. Measured is the time until the next write.
     LeaderKilled,
     /// All are killed with -9 and then started. Measured is the time from the start of the first until a write.
@@ -104,7 +104,7 @@ pub(crate) async fn measure(arguments: &Arguments, place: &Place, report: &mut R
 }
 
 /// What one cluster needs.
-async fn live_through(
+pub(crate) async fn live_through(
     place: &Place,
     cluster: &mut impl Contestant,
     event: Event,

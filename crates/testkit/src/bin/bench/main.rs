@@ -12,6 +12,7 @@
 
 mod arguments;
 mod child;
+mod cold_start;
 mod contestant;
 mod encrypted;
 mod follower;
@@ -30,10 +31,13 @@ mod poll;
 mod process;
 mod raw_cluster;
 mod raw_etcd;
+mod reboot;
+mod recover;
 mod report;
 mod simulated;
 mod start;
 mod statistics;
+mod strangers;
 
 use std::process::ExitCode;
 
@@ -101,7 +105,12 @@ async fn measure(arguments: &Arguments, place: &Place, report: &mut Report) {
     part!("log", [Log], parts::log(arguments, place, report));
     part!("1 to 3 members", [Grow], grow::measure(arguments, place, report).await);
     part!("life of a cluster", [ColdStart, FailOver, Stop], life::measure(arguments, place, report).await);
+    part!("cold start of encrypted nodes", [EncryptedColdStart], cold_start::measure(arguments, place, report).await);
+    part!("reboot of a member", [Reboot], reboot::measure(arguments, place, report).await);
+    part!("recovery", [Recover], recover::measure(arguments, place, report).await);
     part!("thousand nodes", [GetNodes, ManyNodes, RoleChange], many_nodes::measure(arguments, place, report).await);
     part!("idle follower", [Follower], follower::idle(arguments, place, report).await);
     part!("needless elections", [Elections], follower::elections(arguments, place, report).await);
+    // Last, as this thread is on another network meanwhile, and threads that begin then stay there.
+    part!("strangers", [Strangers], strangers::measure(arguments, place, report).await);
 }

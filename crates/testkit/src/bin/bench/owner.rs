@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use futures::{StreamExt as _, stream};
 use polis_identity::{AuthorityCertificate, Certificate, OwnerKey, verify_certificate_authority};
@@ -13,10 +14,14 @@ use polis_proto::api::{EscrowRequest, UpdateNodeLabelsRequest, escrow_request};
 use polis_proto::curator_api::GetCaCertificateRequest;
 use polis_proto::curator_api::curator_local_client::CuratorLocalClient;
 use polis_rpc::{CURATOR_PORT, ClientIdentity, Connector, ExpectedServer};
+use tokio::time::sleep;
 use tonic::transport::Channel;
+use tonic::{Code, Status};
 
 use crate::BenchError;
+use crate::child::PATIENCE;
 use crate::place::Place;
+use crate::poll;
 
 /// The only identity that there is (metropolis.md G.4).
 const OWNER: &str = "owner";
@@ -31,8 +36,18 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// Takes the cluster that the node at this address has founded.
+    /// Takes the cluster that the node at this address has founded, as soon as that has a leader.
     pub(crate) async fn take(place: &Place, address: IpAddr) -> Result<Self, BenchError> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match Self::try_to_take(place, address).await {
+                Err(error) if is_unavailable(&error) && Instant::now() < deadline => sleep(poll::INTERVAL).await,
+                taken => return taken,
+            }
+        }
+    }
+
+    async fn try_to_take(place: &Place, address: IpAddr) -> Result<Self, BenchError> {
         let key = OwnerKey::from_pem(&fs::read_to_string(&place.owner_key)?)?;
         let stranger = Connector::new(&ClientIdentity::anonymous(), ExpectedServer::Anybody).channel(curator(address));
         let shown =
@@ -61,6 +76,11 @@ impl Owner {
     pub(crate) fn channel(&self, address: IpAddr) -> Channel {
         Connector::new(&self.identity, ExpectedServer::Cluster(self.authority.clone())).channel(curator(address))
     }
+}
+
+/// Whether somebody has answered that it is too early.
+fn is_unavailable(error: &BenchError) -> bool {
+    error.downcast_ref::<Status>().is_some_and(|status| status.code() == Code::Unavailable)
 }
 
 /// Where the curator of the node at this address is.

@@ -97,6 +97,20 @@ impl Place {
         Ok(parameters)
     }
 
+    /// The same for a cluster with a recovery key. Returns the file with its words as well.
+    pub(crate) fn recoverable_parameters(&self) -> Result<(PathBuf, PathBuf), BenchError> {
+        // What parameters have no field for lies beside them, and is read with every parameters file there.
+        let directory = self.directory.join("recoverable");
+        fs::create_dir(&directory)?;
+        let [words, public, parameters] = ["words", "recovery.pem", "parameters.pb"].map(|name| directory.join(name));
+        let create = ["recovery-key", "create", "--words-to"];
+        run(Command::new(&self.polis).args(create).arg(&words).arg("-o").arg(&public))?;
+        let mut bootstrap =
+            bootstrap_command(&self.polis, StorageSecurity::Authenticated, &self.owner_key, &parameters);
+        run(bootstrap.arg("--recovery-key").arg(&public))?;
+        Ok((parameters, words))
+    }
+
     /// A directory for one process. Dropping it removes it.
     pub(crate) fn scratch(&self) -> Result<TempDir, BenchError> {
         Ok(tempfile::Builder::new().prefix("").tempdir_in(&self.directory)?)
@@ -118,9 +132,14 @@ fn owner(polis: &Path, directory: &Path) -> Result<(), BenchError> {
 
 /// Makes parameters as the owner of a cluster would.
 fn bootstrap(polis: &Path, storage: StorageSecurity, owner_key: &Path, output: &Path) -> Result<(), BenchError> {
+    run(&mut bootstrap_command(polis, storage, owner_key, output))
+}
+
+fn bootstrap_command(polis: &Path, storage: StorageSecurity, owner_key: &Path, output: &Path) -> Command {
     let mut bootstrap = Command::new(polis);
     bootstrap.args(["parameters", "bootstrap"]).args(storage.bootstrap_arguments());
-    run(bootstrap.arg("--owner-key").arg(owner_key).arg("-o").arg(output))
+    bootstrap.arg("--owner-key").arg(owner_key).arg("-o").arg(output);
+    bootstrap
 }
 
 fn run(command: &mut Command) -> Result<(), BenchError> {

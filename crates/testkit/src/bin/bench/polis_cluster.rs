@@ -3,8 +3,10 @@
 use std::fs;
 use std::net::IpAddr;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use polis_proto::api::management_client::ManagementClient;
 use polis_proto::api::node::Health;
 use polis_proto::api::update_node_roles_request::Node as Target;
@@ -21,7 +23,7 @@ use polis_proto::curator_api::curator_local_client::CuratorLocalClient;
 use polis_proto::curator_api::get_consensus_status_response::etcd_member::Status as MemberStatus;
 use polis_proto::curator_api::{GetConsensusStatusRequest, GetCurrentLeaderRequest};
 use polis_rpc::{describe, is_transport_failure};
-use polis_testkit::processes;
+use polis_testkit::{node_data, processes};
 use prost::Message as _;
 use tokio::time::{sleep, timeout};
 use tonic::transport::Channel;
@@ -29,7 +31,7 @@ use tonic::{Code, Status};
 
 use crate::BenchError;
 use crate::child::PATIENCE;
-use crate::contestant::{Contestant, MEMBERS};
+use crate::contestant::{ALL, Contestant, MEMBERS};
 use crate::owner::{self, Owner};
 use crate::place::Place;
 use crate::polis_node::{Node, NodePlace};
@@ -46,20 +48,24 @@ pub(crate) struct PolisCluster<'a> {
     ids: Vec<String>,
     channels: Vec<Channel>,
     pub(crate) owner: Owner,
+    /// Whether their data are encrypted.
+    is_encrypted: bool,
 }
 
 impl<'a> PolisCluster<'a> {
     /// Three nodes of which the first is the only consensus member. The leader has heard of all.
     pub(crate) async fn with_one_member(place: &'a Place) -> Result<Self, BenchError> {
-        let mut places = Vec::new();
-        for _ in 0..MEMBERS {
-            places.push(NodePlace::new(place)?);
-        }
+        let places = ALL.map(|_| NodePlace::new(place)).collect::<Result<_, _>>()?;
+        Self::founded(place, places, false).await
+    }
+
+    /// The same at these places. The first is told how data are kept.
+    async fn founded(place: &'a Place, places: Vec<NodePlace<'a>>, is_encrypted: bool) -> Result<Self, BenchError> {
         let mut founder = places[0].launch().await?;
         let id = founder.running().await?;
         let owner = Owner::take(place, places[0].ip()).await?;
         let channels = places.iter().map(|place| owner.channel(place.ip())).collect();
-        let mut cluster = Self { places, nodes: vec![Some(founder)], ids: vec![id], channels, owner };
+        let mut cluster = Self { places, nodes: vec![Some(founder)], ids: vec![id], channels, owner, is_encrypted };
         let parameters = cluster.register_parameters().await?;
         let mut newcomers = Vec::new();
         for place in &mut cluster.places[1..] {
@@ -84,6 +90,25 @@ impl<'a> PolisCluster<'a> {
     /// Three nodes, all of them consensus members.
     pub(crate) async fn with_three_members(place: &'a Place) -> Result<Self, BenchError> {
         let cluster = Self::with_one_member(place).await?;
+        cluster.make_members().await?;
+        cluster.whole().await?;
+        Ok(cluster)
+    }
+
+    /// The same on encrypted data, as these parameters for a new cluster say.
+    pub(crate) async fn encrypted(place: &'a Place, parameters: &Path) -> Result<Self, BenchError> {
+        let places = ALL.map(|_| NodePlace::new(place)).collect::<Result<_, _>>()?;
+        Self::encrypted_at(place, places, parameters).await
+    }
+
+    /// The same at these places.
+    pub(crate) async fn encrypted_at(
+        place: &'a Place,
+        mut places: Vec<NodePlace<'a>>,
+        parameters: &Path,
+    ) -> Result<Self, BenchError> {
+        parameters.clone_into(&mut places[0].parameters);
+        let cluster = Self::founded(place, places, true).await?;
         cluster.make_members().await?;
         cluster.whole().await?;
         Ok(cluster)
@@ -138,6 +163,36 @@ impl<'a> PolisCluster<'a> {
     /// Process id of the node with this number.
     pub(crate) fn process(&self, number: usize) -> Result<u32, BenchError> {
         Ok(self.nodes[number].as_ref().ok_or("the node does not run")?.id())
+    }
+
+    /// Root of the node with this number.
+    pub(crate) fn root(&self, number: usize) -> PathBuf {
+        self.places[number].root()
+    }
+
+    /// Waits until the node with this number runs.
+    pub(crate) async fn running(&mut self, number: usize) -> Result<(), BenchError> {
+        self.nodes[number].as_mut().ok_or("the node does not run")?.running().await.map(drop)
+    }
+
+    /// Kills a node and waits until nothing of it is left, also what holds its data. Returns when it was started, and its log.
+    pub(crate) async fn take_down(&mut self, number: usize) -> Result<(Timestamp, String), BenchError> {
+        let node = self.nodes[number].take().ok_or("the node does not run")?;
+        node.send_kill();
+        let ended = (node.began(), node.ended().await?);
+        processes::wait_until_gone(self.places[number].directory())?;
+        Ok(ended)
+    }
+
+    /// Whether the members open each other's data, and would be opened by the recovery key if there is one.
+    fn keys_are_settled(&self, status: &GetStatusResponse) -> bool {
+        let has_blobs =
+            status.recovery_public_key.is_empty() || status.members.iter().all(|member| member.recovery_blob);
+        let nobody_is_behind = status.cold_start.as_ref().is_some_and(|cold_start| cold_start.behind.is_empty());
+        // One with a copy of its key asks nobody.
+        has_blobs
+            && nobody_is_behind
+            && ALL.into_iter().all(|number| node_data::unlock_keys(&self.root(number)).is_empty())
     }
 
     /// Name of the node with this number.
@@ -246,12 +301,13 @@ impl<'a> PolisCluster<'a> {
 }
 
 impl Contestant for PolisCluster<'_> {
-    /// Waits until all nodes are members that vote and keep up, and one of them leads raft and the cluster.
+    /// Waits until all nodes are members that vote and keep up, one of them leads raft and the cluster, and their keys are in order.
     async fn whole(&self) -> Result<usize, BenchError> {
         self.wait("whole", async |cluster| {
             let status = cluster.status().await?;
             let is_whole = status.members.len() == MEMBERS
                 && status.change.is_none()
+                && (!cluster.is_encrypted || cluster.keys_are_settled(&status))
                 && status.members.iter().all(|member| {
                     let leads = member.node_id == status.leader_node_id;
                     !member.learner

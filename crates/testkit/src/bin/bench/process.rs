@@ -7,7 +7,7 @@ use crate::BenchError;
 
 /// Clock ticks a second, in which the kernel tells processor time to programs (proc(5), `sysconf(_SC_CLK_TCK)`): the same on all
 /// architectures that there are binaries for.
-const TICKS_A_SECOND: u64 = 100;
+pub(crate) const TICKS_A_SECOND: u64 = 100;
 
 /// A line of /proc/PID/status that is in kB, in MiB: `VmRSS:` or `VmHWM:`.
 pub(crate) fn memory(process: u32, field: &str) -> Result<f64, BenchError> {
