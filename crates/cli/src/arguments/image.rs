@@ -86,7 +86,7 @@ pub(crate) struct BuildImageArguments {
     /// The static `polis` for the image; without, this program
     #[arg(long, value_name = "FILE")]
     pub(crate) polis: Option<PathBuf>,
-    /// A program for /bin, with its libraries; etcd, cryptsetup, mkfs.xfs and polis-tpm are found in PATH if not named
+    /// A program for /bin, with its libraries; etcd, etcdctl, cryptsetup, mkfs.xfs and polis-tpm are found in PATH if not named
     #[arg(long, value_name = "NAME=FILE", value_parser = named_file)]
     pub(crate) program: Vec<(String, PathBuf)>,
     /// Leave out the program that speaks to a TPM: the image works on machines without one only

@@ -13,9 +13,9 @@ use crate::arguments::{BuildImageArguments, DriversOfImage};
 use crate::failure::{Exit, Failure};
 use crate::view::{Progress, print};
 
-/// What a machine's first process starts, with the Debian package of each.
+/// What a machine's first process starts, with the Debian package of each. etcdctl restores each snapshot for trial.
 const PROGRAMS: &[(&str, &str)] =
-    &[("etcd", "etcd-server"), ("cryptsetup", "cryptsetup-bin"), ("mkfs.xfs", "xfsprogs")];
+    &[("etcd", "etcd-server"), ("etcdctl", "etcd-client"), ("cryptsetup", "cryptsetup-bin"), ("mkfs.xfs", "xfsprogs")];
 
 /// Speaks to the TPM.
 const TPM_PROGRAM: &str = "polis-tpm";
