@@ -60,6 +60,8 @@ pub(crate) struct MemberArguments {
     /// etcd's data directory, absolute.
     pub(crate) data_directory: PathBuf,
     pub(crate) timing: Timing,
+    /// Size of the database at which etcd refuses writes, in bytes.
+    pub(crate) quota_bytes: u64,
     pub(crate) initial_cluster: InitialCluster,
 }
 
@@ -112,7 +114,7 @@ pub(crate) fn arguments(member: &MemberArguments) -> Vec<String> {
         // Size.
         ("--auto-compaction-mode", "periodic".into()),
         ("--auto-compaction-retention", COMPACTION_RETENTION.into()),
-        ("--quota-backend-bytes", QUOTA_BYTES.to_string()),
+        ("--quota-backend-bytes", member.quota_bytes.to_string()),
         ("--snapshot-count", SNAPSHOT_COUNT.to_string()),
         // Log: JSON lines, which are parsed.
         ("--logger", "zap".into()),
@@ -148,6 +150,7 @@ mod tests {
             listen: "192.0.2.1".parse().unwrap(),
             data_directory: "/data/etcd/data".into(),
             timing: Timing::Alone,
+            quota_bytes: QUOTA_BYTES,
             initial_cluster: InitialCluster::New,
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use polis_supervisor::{Context, Runnable, RunnableResult};
 use tokio::sync::watch;
 
 use crate::BoxError;
+use crate::arguments::QUOTA_BYTES;
 use crate::binary::EtcdBinary;
 use crate::client::{Connection, KvError, NameError, Namespaced, SnapshotStream};
 use crate::dialer::{Dialer, PeerMap};
@@ -89,6 +90,8 @@ pub(crate) struct Inner {
     pub(crate) timing: watch::Sender<Timing>,
     /// The pace was measured once, or set.
     pub(crate) is_paced: AtomicBool,
+    /// Size of the database at which etcd takes no writes, in bytes.
+    pub(crate) quota_bytes: AtomicU64,
     pub(crate) peers: watch::Sender<PeerMap>,
     /// Where this member was before.
     pub(crate) former_addresses: Mutex<Vec<IpAddr>>,
@@ -129,6 +132,7 @@ impl Consensus {
             start,
             timing: watch::Sender::new(timing),
             is_paced: AtomicBool::new(false),
+            quota_bytes: AtomicU64::new(QUOTA_BYTES),
             dialer: Dialer::bind(peers.subscribe())?,
             peers,
             former_addresses: Mutex::default(),
@@ -193,6 +197,12 @@ impl Consensus {
     /// copied, and it is not started: two would have one vote twice.
     pub fn set_former_addresses(&self, addresses: Vec<IpAddr>) {
         *self.0.former_addresses.lock().unwrap_or_else(PoisonError::into_inner) = addresses;
+    }
+
+    /// Sets the size of the database, in bytes, at which etcd takes no writes; call it before the member runs. It is [`QUOTA_BYTES`]
+    /// unless this is called, and has to be the same on all members.
+    pub fn set_quota(&self, bytes: u64) {
+        self.0.quota_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// How every member is at this moment, by its own answer.

@@ -13,12 +13,12 @@ use std::time::Duration;
 use polis_supervisor::{Context, RunnableResult, with_causes};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::client::{Change, KvError, Namespaced, Transaction, change_within, read};
+use crate::client::{Change, KvError, Namespaced, Transaction, change_within};
 use crate::consensus::{Consensus, Inner};
 use crate::membership::{CHANGE_UNDER_WAY_KEY, MembershipError};
-use crate::space::DEFRAGMENT_DEADLINE;
+use crate::space::{DEFRAGMENT_DEADLINE, Sizes, sizes};
 use crate::status::Status;
-use crate::survey::Survey;
+use crate::survey::{self, Survey};
 
 /// Time between two rounds: compaction drops nothing more often (`--auto-compaction-retention`).
 pub const ROUND_INTERVAL: Duration = Duration::from_secs(3600);
@@ -31,14 +31,14 @@ pub const WORTH_BYTES: u64 = 32 << 20;
 pub const WORTH_PER_CENT: u64 = 50;
 
 /// Whose turn it is: etcd's id of the member, in hexadecimal digits.
-const TURN_KEY: &str = "namespaced:polis//consensus/defragmentation-turn";
+pub(crate) const TURN_KEY: &str = "namespaced:polis//consensus/defragmentation-turn";
 
 /// How long a turn may take. After that the next member is not given one in this round.
 const TURN_DEADLINE: Duration = DEFRAGMENT_DEADLINE.saturating_add(Duration::from_secs(10));
 
 /// Time after which the turn of a member that has died in it is over: longer than a turn, so that it never ends while the member is
 /// at work.
-const TURN_LEASE: Duration = TURN_DEADLINE.saturating_add(Duration::from_secs(20));
+pub(crate) const TURN_LEASE: Duration = TURN_DEADLINE.saturating_add(Duration::from_secs(20));
 
 /// Pause before a watch is made anew, or a round that failed is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -233,32 +233,40 @@ async fn follow(inner: &Arc<Inner>, root: &Namespaced) -> Result<(), KvError> {
     }
 }
 
-/// Rewrites the database of this member if that is worth the while. One that leads hands over first.
+/// Rewrites the database of this member if that is worth the while.
 async fn defragment_if_worth(inner: &Inner) -> Result<(), RoundError> {
-    let mut maintenance = inner.connection.local().maintenance_client();
-    let answer = read(maintenance.status()).await?.0;
-    let bytes = |size: i64| u64::try_from(size).unwrap_or_default();
-    let (size, in_use) = (bytes(answer.db_size), bytes(answer.db_size_in_use));
-    if !is_worth(size, in_use) {
-        return Ok(());
-    }
+    let sizes = sizes(inner).await?;
+    if is_worth(sizes.file, sizes.in_use) { rewrite(inner, sizes).await } else { Ok(()) }
+}
+
+/// Rewrites the database of this member, which has these sizes. One that leads hands over first, if there is another that can lead.
+pub(crate) async fn rewrite(inner: &Inner, sizes: Sizes) -> Result<(), RoundError> {
     let status = inner.status.borrow().clone();
-    let other = status.members.iter().find(|member| !member.is_learner && Some(member.id) != status.member_id);
-    if let (true, Some(other)) = (status.is_leader(), other) {
-        inner.membership.move_leader_to("etcd/defragmentation/hand-over", other.id).await?;
+    if status.is_leader()
+        && let Some(other) = stand_in(&survey::survey(inner).await?, status.member_id)
+    {
+        inner.membership.move_leader_to("etcd/defragmentation/hand-over", other).await?;
         let mut status = inner.status.subscribe();
         // The others go on also when that is seen late.
         let _ = timeout(PAUSE, status.wait_for(|status| !status.is_leader())).await;
     }
     let began = Instant::now();
+    let mut maintenance = inner.connection.local().maintenance_client();
     change_within("etcd/defragmentation/defragment", DEFRAGMENT_DEADLINE, maintenance.defragment()).await?;
     tracing::info!(
         "etcd's database was rewritten in {} ms: of its {} MiB {} MiB were in use",
         began.elapsed().as_millis(),
-        size >> 20,
-        in_use >> 20
+        sizes.file >> 20,
+        sizes.in_use >> 20
     );
     Ok(())
+}
+
+/// Who leads meanwhile: one that votes and answers.
+fn stand_in(survey: &Survey, own: Option<u64>) -> Option<u64> {
+    let others = survey.members.iter().filter(|surveyed| Some(surveyed.member.id) != own);
+    let mut fit = others.filter(|surveyed| !surveyed.member.is_learner && surveyed.is_reachable());
+    fit.next().map(|surveyed| surveyed.member.id)
 }
 
 #[cfg(test)]
@@ -315,6 +323,16 @@ mod tests {
         ] {
             assert_eq!(hindrance(&survey).is_none(), expected, "{name}: {:?}", hindrance(&survey));
         }
+    }
+
+    #[test]
+    fn only_one_that_votes_and_answers_leads_meanwhile() {
+        let mut three = survey(vec![surveyed(1), surveyed(2), surveyed(3)]);
+        assert_eq!(stand_in(&three, Some(1)), Some(2));
+        three.members[1].version = None;
+        assert_eq!(stand_in(&three, Some(1)), Some(3));
+        three.members[2].member.is_learner = true;
+        assert_eq!(stand_in(&three, Some(1)), None);
     }
 
     #[test]

@@ -314,6 +314,7 @@ impl Running<'_> {
             listen,
             data_directory: inner.data_path.clone(),
             timing,
+            quota_bytes: inner.quota_bytes.load(Ordering::Relaxed),
             initial_cluster,
         };
         inner.complaints().clear();

@@ -16,8 +16,9 @@ mod node;
 
 use cluster::Cluster;
 
-/// How long it is looked at.
+/// How long it is looked at, in a run and in one with `POLIS_SOAK=1`.
 const TIME: Duration = Duration::from_secs(60);
+const TIME_IN_SOAK: Duration = Duration::from_secs(600);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_is_elected_while_every_processor_is_busy() {
@@ -31,7 +32,9 @@ async fn nobody_is_elected_while_every_processor_is_busy() {
             std::thread::spawn(move || while !stop.load(Ordering::Relaxed) {})
         })
         .collect();
-    sleep(TIME).await;
+    let is_soak = std::env::var_os("POLIS_SOAK").is_some_and(|value| value == "1");
+    let time = if is_soak { TIME_IN_SOAK } else { TIME };
+    sleep(time).await;
     stop.store(true, Ordering::Relaxed);
     loops.into_iter().for_each(|thread| thread.join().unwrap());
     let after = cluster.all_ready().await;
@@ -39,5 +42,6 @@ async fn nobody_is_elected_while_every_processor_is_busy() {
         assert_eq!(before.raft_term, after.raft_term, "there was an election: {after:?}");
         assert_eq!(before.leader, after.leader);
     }
+    println!("no election within {} s", time.as_secs());
     cluster.stop().await;
 }

@@ -1,7 +1,7 @@
 //! What `polis cluster recover` asks of the files of a node that does not run.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use polis_identity::NodeId;
 use polis_recovery::RecoveryKey;
@@ -54,6 +54,9 @@ pub struct RecoverFound {
     pub age: Option<Duration>,
     /// Bytes of them.
     pub bytes: u64,
+    /// Revision of the state in them; absent when it cannot be read. Of a snapshot it is exact; what a member's log has beyond its database
+    /// is used as well, so that of its data it is the least.
+    pub revision: Option<i64>,
     /// The snapshot that is used, if it is one.
     pub snapshot: Option<PathBuf>,
 }
@@ -65,6 +68,9 @@ pub struct RecoverReport {
     pub revision: i64,
     /// The nodes that were members besides this one. They are nodes of the cluster still, and no members.
     pub others: Vec<NodeId>,
+    /// The nodes besides this one with encrypted data whose key the state has, as of its revision; each with the time of its last report
+    /// that the state knows.
+    pub with_keys: Vec<(NodeId, Option<SystemTime>)>,
     /// The new incarnation of the cluster's membership.
     pub incarnation: u64,
     /// Where the data of before are kept; absent when there were none.

@@ -3,8 +3,9 @@
 //! It works on data that no node runs on, which only this process reaches; what is left when it is cut off is thrown away. So
 //! it need not be one transaction, though what nodes read together still is.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use polis_consensus::{Namespaced, Transaction};
 use polis_identity::NodeId;
@@ -31,6 +32,9 @@ pub struct LeftAlone {
     pub revision: i64,
     /// The nodes that were consensus members besides the one that is left. They have no such role any more.
     pub others: BTreeSet<NodeId>,
+    /// The nodes besides the one that is left whose half of the key of their data the store has, each with the time of its last report
+    /// that the store knows.
+    pub with_keys: BTreeMap<NodeId, Option<SystemTime>>,
     /// The epoch of the new list of members: of a higher incarnation than any list before.
     pub epoch: Epoch,
     /// That list, as it is stored.
@@ -111,7 +115,15 @@ pub async fn leave_alone(
     }
     leader.transact("recover/alone", transaction).await?;
     let others = others.iter().map(|other| other.value.id).collect();
-    Ok(LeftAlone { revision, others, epoch, signed_list: list.encode() })
+    let with_keys = records.iter().map(|record| &record.value);
+    let with_keys = with_keys.filter(|record| record.id != *survivor && record.cluster_unlock_key.is_some());
+    let with_keys = with_keys.map(|record| (record.id, last_report(record))).collect();
+    Ok(LeftAlone { revision, others, with_keys, epoch, signed_list: list.encode() })
+}
+
+/// When the node last reported, as far as the record knows.
+fn last_report(record: &NodeRecord) -> Option<SystemTime> {
+    record.status.as_ref()?.timestamp.and_then(|timestamp| timestamp.try_into().ok())
 }
 
 /// The list of the survivor alone.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use polis_curator::{Curator, LeaderState, Leadership};
 use polis_logtree::LogTree;
 use polis_proto::common::{NodeRoles, NodeState};
@@ -41,8 +42,13 @@ impl Measured for Measures {
     async fn snapshot(&self) -> Snapshot {
         let member = self.control_plane.member().borrow().as_ref().map(|member| member.status());
         let contact_age = self.role_serve.contact().borrow().silent_for(Instant::now());
+        let status = self.sources.now();
+        let newest = status.snapshots.as_ref().map(|kept| kept.newest);
+        // One that a wrong clock has put into the future is new.
+        let snapshot_age = newest.map(|newest| Timestamp::now().duration_since(newest).try_into().unwrap_or_default());
         Snapshot {
-            status: self.sources.now(),
+            status,
+            snapshot_age,
             runnables: self.observer.dump(),
             deaths: self.deaths.counts(),
             contact_age,

@@ -39,7 +39,7 @@ pub struct Restored {
     pub token: String,
 }
 
-/// A snapshot could not be restored.
+/// The tool did not do what it was to do with a snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// The tool did not start.
@@ -52,7 +52,7 @@ pub enum RestoreError {
         source: SpawnError,
     },
     /// It says that it did not work.
-    #[error("{} could not restore the snapshot ({status}). It has said: {}", tool.display(), lines.join(" | "))]
+    #[error("{} could not work with the file ({status}). It has said: {}", tool.display(), lines.join(" | "))]
     Failed {
         /// The tool.
         tool: PathBuf,
@@ -61,8 +61,16 @@ pub enum RestoreError {
         /// Its last lines.
         lines: Vec<String>,
     },
+    /// It says something that is not what it was asked for.
+    #[error("{} has not said what was asked of it, but: {}", tool.display(), lines.join(" | "))]
+    NotUnderstood {
+        /// The tool.
+        tool: PathBuf,
+        /// Its last lines.
+        lines: Vec<String>,
+    },
     /// It does not end.
-    #[error("{} has not restored the snapshot within {} s", tool.display(), DEADLINE.as_secs())]
+    #[error("{} has not ended within {} s", tool.display(), DEADLINE.as_secs())]
     TooSlow {
         /// The tool.
         tool: PathBuf,
@@ -98,7 +106,7 @@ impl RestoreTool {
     /// When it does not work. What it has made until then is left.
     pub async fn restore(&self, context: &Context, snapshot: &Path, restored: &Restored) -> Result<(), RestoreError> {
         let Restored { data_directory, name, peer_url, token } = restored;
-        let mut spec = ProcessSpec::new(&self.0).arguments([
+        let arguments = [
             "snapshot".to_owned(),
             "restore".to_owned(),
             snapshot.display().to_string(),
@@ -107,7 +115,27 @@ impl RestoreTool {
             format!("--initial-cluster={name}={peer_url}"),
             format!("--initial-advertise-peer-urls={peer_url}"),
             format!("--initial-cluster-token={token}"),
-        ]);
+        ];
+        self.run(context, &arguments).await.map(drop)
+    }
+
+    /// Revision of the state in a snapshot, or in the database of a member that does not run. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// When it does not work, or the file is damaged.
+    pub async fn revision(&self, context: &Context, database: &Path) -> Result<i64, RestoreError> {
+        let file = database.display().to_string();
+        let arguments = ["snapshot".to_owned(), "status".to_owned(), file, "--write-out=json".to_owned()];
+        let lines = self.run(context, &arguments).await?;
+        let status = lines.iter().find_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        let revision = status.and_then(|status| status["revision"].as_i64());
+        revision.ok_or_else(|| RestoreError::NotUnderstood { tool: self.0.clone(), lines })
+    }
+
+    /// Runs it to its end, and returns its last lines.
+    async fn run(&self, context: &Context, arguments: &[String]) -> Result<Vec<String>, RestoreError> {
+        let mut spec = ProcessSpec::new(&self.0).arguments(arguments);
         // etcdctl before 3.4 spoke another language by default.
         spec = spec.variable("ETCDCTL_API", "3");
         spec.importance = LEAST_IMPORTANT;
@@ -125,12 +153,10 @@ impl RestoreTool {
         (spec.standard_output, spec.standard_error) = (sink(), sink());
         let tool = || self.0.clone();
         let process = context.process(spec).await.map_err(|source| RestoreError::Start { tool: tool(), source })?;
+        let kept = || lines.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match context.unless_cancelled(timeout(DEADLINE, process.wait())).await {
-            Ok(Ok(status)) if status.is_success() => Ok(()),
-            Ok(Ok(status)) => {
-                let lines = lines.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                Err(RestoreError::Failed { tool: tool(), status, lines })
-            }
+            Ok(Ok(status)) if status.is_success() => Ok(kept()),
+            Ok(Ok(status)) => Err(RestoreError::Failed { tool: tool(), status, lines: kept() }),
             Ok(Err(_)) => {
                 process.stop().await;
                 Err(RestoreError::TooSlow { tool: tool() })

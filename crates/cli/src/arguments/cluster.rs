@@ -149,6 +149,9 @@ pub(crate) struct RecoverArguments {
     /// Do not ask
     #[arg(short, long)]
     pub(crate) yes: bool,
+    /// Form of the report
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
+    pub(crate) output: OutputFormat,
 }
 
 #[derive(Debug, Args)]

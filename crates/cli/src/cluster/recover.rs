@@ -2,18 +2,20 @@
 
 use std::io::{self, BufRead, IsTerminal as _, Write};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use jiff::Timestamp;
 use polis_control::{NodeFiles, NodeFilesError, RecoverError, RecoverFound, RecoverReport, RecoverRequest};
+use serde_json::json;
 
-use crate::arguments::RecoverArguments;
+use crate::arguments::{OutputFormat, RecoverArguments};
 use crate::failure::Failure;
 use crate::recovery_key::read_words;
 use crate::shell;
-use crate::view::{Progress, print, safe};
+use crate::view::{Progress, print, print_value, safe};
 
 pub(super) fn run(arguments: &RecoverArguments, files: &dyn NodeFiles) -> Result<ExitCode, Failure> {
-    let RecoverArguments { root, data_device, snapshot, recovery, others_are_gone, etcd, yes } = arguments;
+    let RecoverArguments { root, data_device, snapshot, recovery, others_are_gone, etcd, yes, output } = arguments;
     let recovery_key = recovery.as_deref().map(read_words).transpose()?;
     let request = RecoverRequest {
         root: root.clone(),
@@ -24,7 +26,12 @@ pub(super) fn run(arguments: &RecoverArguments, files: &dyn NodeFiles) -> Result
         others_are_gone: *others_are_gone,
     };
     let recovery = files.recover(&request).map_err(|error| failure(&error))?;
-    print(&safe(&describe(recovery.found())))?;
+    let found = recovery.found().clone();
+    let described = safe(&describe(&found)).into_owned();
+    match output {
+        OutputFormat::Table | OutputFormat::Wide => print(&described)?,
+        OutputFormat::Json | OutputFormat::Yaml => {}
+    }
     if !yes {
         if !io::stdin().is_terminal() {
             return Err(Failure::usage(
@@ -32,13 +39,18 @@ pub(super) fn run(arguments: &RecoverArguments, files: &dyn NodeFiles) -> Result
             )
             .hint("add --yes to the same command"));
         }
-        if !confirmed(&mut io::stdin().lock(), &mut io::stderr())? {
+        let shown = match output {
+            OutputFormat::Table | OutputFormat::Wide => "",
+            // Whoever answers sees it, and the document is alone where it goes.
+            OutputFormat::Json | OutputFormat::Yaml => &described,
+        };
+        if !confirmed(shown, &mut io::stdin().lock(), &mut io::stderr())? {
             return Err(Failure::failed("nothing was done"));
         }
     }
     let progress = Progress::start();
     let report = recovery.run(&|step| progress.line(step)).map_err(|error| failure(&error))?;
-    print(&safe(&done(&report, &shell::quote(root))))?;
+    print_value(*output, &document(&found, &report), |_| done(&report, &shell::quote(root)))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -57,16 +69,18 @@ fn failure(error: &RecoverError) -> Failure {
     }
 }
 
-fn confirmed(input: &mut impl BufRead, output: &mut impl Write) -> Result<bool, Failure> {
+fn confirmed(shown: &str, input: &mut impl BufRead, output: &mut impl Write) -> Result<bool, Failure> {
     let failed = |error: io::Error| Failure::failed("nothing was done: your answer could not be read").because(&error);
-    write!(output, "Make this node a cluster of its own? [y/N] ").and_then(|()| output.flush()).map_err(failed)?;
+    write!(output, "{shown}Make this node a cluster of its own? [y/N] ")
+        .and_then(|()| output.flush())
+        .map_err(failed)?;
     let mut answer = String::new();
     input.read_line(&mut answer).map_err(failed)?;
     Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
 }
 
 fn describe(found: &RecoverFound) -> String {
-    let RecoverFound { node_id, cluster_id, members, asked, age, bytes, snapshot } = found;
+    let RecoverFound { node_id, cluster_id, members, asked, age, bytes, revision, snapshot } = found;
     let mut text = format!("The node {node_id} of the cluster {cluster_id} will be its only consensus member.\n");
     match snapshot {
         Some(file) => {
@@ -78,6 +92,11 @@ fn describe(found: &RecoverFound) -> String {
         Some(age) => text.push_str(&format!(", written last {} ago\n", rough(*age))),
         None => text.push_str(", written last in the future of this machine's clock\n"),
     }
+    text.push_str(&match (revision, snapshot) {
+        (Some(revision), Some(_)) => format!("  revision  {revision}\n"),
+        (Some(revision), None) => format!("  revision  {revision}, or what little its log has beyond that\n"),
+        (None, _) => "  revision  cannot be read\n".to_owned(),
+    });
     if members.is_empty() {
         text.push_str("  members   not known here\n");
     }
@@ -107,7 +126,7 @@ fn rough(time: Duration) -> String {
 }
 
 fn done(report: &RecoverReport, root: &str) -> String {
-    let RecoverReport { revision, others, incarnation, kept } = report;
+    let RecoverReport { revision, others, with_keys, incarnation, kept } = report;
     let mut text = format!(
         "Recovered: a cluster of one, as of revision {revision} of the state, incarnation {incarnation}. What was acknowledged after that revision \
          is lost.\n"
@@ -127,15 +146,59 @@ fn done(report: &RecoverReport, root: &str) -> String {
             ));
         }
     }
-    text.push_str(
-        "A node with encrypted data whose key was changed after that revision sends the new one by itself when it comes back; until then \
-         the state has the old one.\n",
-    );
+    if !with_keys.is_empty() {
+        text.push_str(
+            "These nodes have encrypted data, and the state has their keys as of that revision. Whether one has changed its key since then \
+             is known to that node alone: it sends the new one by itself when it is open. One that needs its key from the cluster gets the \
+             one that is here; where that is too old, the recovery key opens it (polis unlock --recovery -):\n",
+        );
+        for (node, reported) in with_keys {
+            let reported = match reported {
+                Some(time) => format!("its last report that is known here is of {}", rfc3339(*time)),
+                None => "no report of it is known here".to_owned(),
+            };
+            text.push_str(&format!("  {node}: {reported}\n"));
+        }
+    }
     text
+}
+
+/// A time as text, in UTC.
+fn rfc3339(time: SystemTime) -> String {
+    Timestamp::try_from(time).map_or_else(|_| "a time that no calendar has".to_owned(), |time| time.to_string())
+}
+
+/// What was found, and what was done, for programs.
+fn document(found: &RecoverFound, report: &RecoverReport) -> serde_json::Value {
+    let asked = found.asked.iter().map(|(address, outcome)| json!({"address": address, "outcome": outcome}));
+    let with_keys = report.with_keys.iter();
+    let with_keys =
+        with_keys.map(|(node, time)| json!({"node_id": node.to_string(), "last_report": time.map(rfc3339)}));
+    json!({
+        "node_id": found.node_id.to_string(),
+        "cluster_id": found.cluster_id,
+        "found": {
+            "members": found.members.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "asked": asked.collect::<Vec<_>>(),
+            "age_seconds": found.age.map(|age| age.as_secs()),
+            "bytes": found.bytes,
+            "revision": found.revision,
+            "snapshot": found.snapshot,
+        },
+        "recovered": {
+            "revision": report.revision,
+            "incarnation": report.incarnation,
+            "members_before": report.others.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "nodes_with_keys": with_keys.collect::<Vec<_>>(),
+            "data_before": report.kept,
+        },
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::UNIX_EPOCH;
+
     use polis_identity::{NodeId, NodeKey};
 
     use super::*;
@@ -154,6 +217,7 @@ mod tests {
             asked: vec![("10.0.0.2".into(), "connection refused".into())],
             age: Some(Duration::from_secs(7200)),
             bytes: 1,
+            revision: Some(41),
             snapshot: None,
         };
         let text = describe(&found);
@@ -162,30 +226,82 @@ mod tests {
             format!("{other}: is no member any more"),
             "10.0.0.2: connection refused".into(),
             "1 MiB, written last 2 h ago".into(),
+            "revision  41, or".into(),
             "second cluster".into(),
         ] {
             assert!(text.contains(&part), "{part}: {text}");
         }
         let found = RecoverFound { members: vec![], age: None, snapshot: Some("/s".into()), ..found };
+        assert!(describe(&found).contains("revision  41\n"));
+        let found = RecoverFound { revision: None, ..found };
         let text = describe(&found);
+        assert!(text.contains("revision  cannot be read"), "{text}");
         assert!(text.contains("the snapshot /s") && text.contains("not known here"), "{text}");
     }
 
     #[test]
     fn what_was_done_is_said_with_what_is_next() {
-        let [other, _] = nodes();
-        let report = RecoverReport { revision: 42, others: vec![other], incarnation: 2, kept: Some("/k".into()) };
+        let [other, worker] = nodes();
+        let with_keys = vec![(other, None), (worker, Some(UNIX_EPOCH + Duration::from_secs(1_000_000_000)))];
+        let report =
+            RecoverReport { revision: 42, others: vec![other], with_keys, incarnation: 2, kept: Some("/k".into()) };
         let text = done(&report, "/r");
-        for part in ["revision 42", "/k", "polis node run --root /r", &format!("node add role ConsensusMember {other}")]
-        {
-            assert!(text.contains(part), "{part}: {text}");
+        for part in [
+            "revision 42".to_owned(),
+            "/k".to_owned(),
+            "polis node run --root /r".to_owned(),
+            format!("node add role ConsensusMember {other}"),
+            format!("{other}: no report of it is known here"),
+            format!("{worker}: its last report that is known here is of 2001-09-09T01:46:40Z"),
+        ] {
+            assert!(text.contains(&part), "{part}: {text}");
         }
+        let report = RecoverReport { with_keys: vec![], ..report };
+        assert!(!done(&report, "/r").contains("encrypted"));
+    }
+
+    #[test]
+    fn programs_are_told_the_same() {
+        let [own, other] = nodes();
+        let found = RecoverFound {
+            node_id: own,
+            cluster_id: "c".into(),
+            members: vec![own],
+            asked: vec![("10.0.0.2".into(), "closed".into())],
+            age: None,
+            bytes: 1,
+            revision: Some(41),
+            snapshot: None,
+        };
+        let with_keys = vec![(other, Some(UNIX_EPOCH))];
+        let report = RecoverReport { revision: 42, others: vec![other], with_keys, incarnation: 2, kept: None };
+        let [own, other] = [own, other].map(|id| id.to_string());
+        let expected = json!({
+            "node_id": own,
+            "cluster_id": "c",
+            "found": {
+                "members": [own],
+                "asked": [{"address": "10.0.0.2", "outcome": "closed"}],
+                "age_seconds": null,
+                "bytes": 1,
+                "revision": 41,
+                "snapshot": null,
+            },
+            "recovered": {
+                "revision": 42,
+                "incarnation": 2,
+                "members_before": [other],
+                "nodes_with_keys": [{"node_id": other, "last_report": "1970-01-01T00:00:00Z"}],
+                "data_before": null,
+            },
+        });
+        assert_eq!(document(&found, &report), expected);
     }
 
     #[test]
     fn only_a_yes_is_a_yes() {
         for (answer, expected) in [("y\n", true), ("YES\n", true), ("\n", false), ("no\n", false), ("", false)] {
-            assert_eq!(confirmed(&mut answer.as_bytes(), &mut Vec::new()).unwrap(), expected, "{answer:?}");
+            assert_eq!(confirmed("", &mut answer.as_bytes(), &mut Vec::new()).unwrap(), expected, "{answer:?}");
         }
     }
 

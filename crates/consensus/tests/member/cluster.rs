@@ -17,7 +17,11 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// One founder.
     pub(crate) async fn found() -> Self {
-        let mut founder = Node::new();
+        Self::found_on(Node::new()).await
+    }
+
+    /// This one as the founder.
+    pub(crate) async fn found_on(mut founder: Node) -> Self {
         founder.found();
         founder.ready().await;
         let pki = PeerPki::load(&founder.layout.data.etcd.credentials, &founder.key).unwrap().unwrap();
@@ -44,7 +48,12 @@ impl Cluster {
 
     /// One more member: learner, in sync, with a vote.
     pub(crate) async fn grow(&mut self) {
-        let joiner = self.join(Node::new()).await;
+        self.grow_by(Node::new()).await;
+    }
+
+    /// This one as one more member.
+    pub(crate) async fn grow_by(&mut self, node: Node) {
+        let joiner = self.join(node).await;
         joiner.ready().await;
         self.nodes.push(joiner);
     }

@@ -7,6 +7,7 @@ mod damage;
 mod faults;
 mod node;
 mod peers;
+mod quota;
 mod removed;
 mod room;
 mod survey;

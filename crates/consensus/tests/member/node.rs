@@ -10,8 +10,8 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use polis_consensus::{
-    BoxError, Configuration, Consensus, EtcdBinary, FetchMembers, Member, PEER_PORT, PeerMap, PeerPki, Phase, Start,
-    Status, Timing,
+    BoxError, Configuration, Consensus, EtcdBinary, FetchMembers, Member, PEER_PORT, PeerMap, PeerPki, Phase,
+    QUOTA_BYTES, Start, Status, Timing,
 };
 use polis_identity::{NodeKey, PeerAddress, PublicKey};
 use polis_storage::{Disk, HostDisk, Layout};
@@ -48,6 +48,8 @@ pub(crate) struct Node {
     pub(crate) address: watch::Sender<Option<IpAddr>>,
     pub(crate) etcd: EtcdBinary,
     pub(crate) timing: Timing,
+    /// Size of its database at which etcd takes no writes.
+    pub(crate) quota_bytes: u64,
     /// Where it was before.
     pub(crate) former_addresses: Vec<IpAddr>,
     running: Option<(Consensus, Harness)>,
@@ -99,6 +101,7 @@ impl Node {
             address,
             etcd: etcd(),
             timing: Timing::Alone,
+            quota_bytes: QUOTA_BYTES,
             former_addresses: Vec::new(),
             running: None,
             directory,
@@ -168,6 +171,7 @@ impl Node {
         .unwrap();
         let all = others.iter().copied().chain([&*self]).filter(|node| node.address.borrow().is_some());
         let peers: PeerMap = all.map(Self::mapping).collect();
+        consensus.set_quota(self.quota_bytes);
         consensus.set_former_addresses(self.former_addresses.clone());
         for known in others.iter().filter_map(|other| Some(&other.running.as_ref()?.0)).chain([&consensus]) {
             known.set_peers(peers.clone());

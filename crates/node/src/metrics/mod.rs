@@ -8,6 +8,8 @@
 //!
 //! Nothing is counted for the readers: each page is made of what the parts of the node know at the moment.
 
+#[cfg(test)]
+mod alert_tests;
 mod deaths;
 mod discovery;
 mod process;

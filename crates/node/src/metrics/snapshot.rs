@@ -19,6 +19,8 @@ pub(crate) struct Snapshot {
     pub(crate) deaths: BTreeMap<DistinguishedName, u64>,
     /// How long ago the leader answered a heartbeat last; absent before the first.
     pub(crate) contact_age: Option<Duration>,
+    /// How old the newest snapshot of the cluster's state is that this node keeps; absent when it has none.
+    pub(crate) snapshot_age: Option<Duration>,
     /// The consensus member of this node, if it runs one.
     pub(crate) member: Option<MemberStatus>,
     /// What this node knows as the cluster's leader; absent while it does not lead.

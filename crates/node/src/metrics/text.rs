@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 
 use polis_condition::Severity;
 use polis_consensus::Phase;
-use polis_control::NodeState;
+use polis_control::{NodeState, Status};
 use polis_supervisor::State;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -130,6 +130,12 @@ impl Page {
             "Time since the leader answered a heartbeat of this node",
             snapshot.contact_age.map(|age| age.as_secs_f64()),
         );
+        self.seconds(
+            "polis_snapshot_age",
+            "Age of the newest snapshot of the cluster's state that the node keeps; absent when it has none",
+            snapshot.snapshot_age.map(|age| age.as_secs_f64()),
+        );
+        self.locks(status);
         if let Some(epoch) = status.cold_start.as_ref().and_then(|cold_start| cold_start.epoch) {
             self.gauge(
                 "polis_membership_incarnation",
@@ -140,6 +146,29 @@ impl Page {
                 "polis_membership_epoch",
                 "Epoch of the newest membership that the node has made durable",
                 epoch.epoch as f64,
+            );
+        }
+    }
+
+    /// How the node's data are opened. One whose data are not open has no certificate to serve this with: its page is in its
+    /// report only.
+    fn locks(&mut self, status: &Status) {
+        self.gauge("polis_locked", "Whether the data of the node wait to be opened", flag(status.lock.is_some()));
+        if let Some(shares) = status.lock.as_ref().and_then(|lock| lock.shares) {
+            self.gauge("polis_unlock_shares", "Shares of its key that a locked node has", f64::from(shares.have));
+            self.gauge("polis_unlock_shares_needed", "Shares that open a locked node", f64::from(shares.need));
+        }
+        if let Some(split) = status.cold_start.as_ref().and_then(|cold_start| cold_start.split.as_ref()) {
+            self.gauge("polis_split_holders", "Nodes that hold a share of this node's key", split.holders.len() as f64);
+            self.gauge(
+                "polis_split_shares_needed",
+                "Shares of them that open this node; 0 when it opens alone",
+                f64::from(split.shares_needed),
+            );
+            self.gauge(
+                "polis_split_verified",
+                "Whether the shares were tried since they were given out, and have given the key",
+                flag(split.verified),
             );
         }
     }

@@ -3,7 +3,9 @@ use std::time::{Duration, SystemTime};
 
 use polis_condition::Condition;
 use polis_consensus::{Member, Status as MemberStatus, Timing};
-use polis_control::{ColdStart, Contact, EnrolmentPhase, Epoch, NodeState, Status};
+use polis_control::{
+    ColdStart, Contact, EnrolmentPhase, Epoch, LockState, LockStatus, NodeState, SharesStatus, SplitStatus, Status,
+};
 use polis_identity::{NodeId, NodeKey};
 use polis_logtree::{DistinguishedName, Usage};
 use polis_supervisor::{NodeReport, State};
@@ -38,11 +40,25 @@ pub(crate) fn full() -> Snapshot {
             phase: EnrolmentPhase::Enrolled,
             address: None,
             roles: vec![],
-            cold_start: Some(ColdStart { mode: None, epoch: Some(Epoch { incarnation: 1, epoch: 7 }), split: None }),
+            cold_start: Some(ColdStart {
+                mode: None,
+                epoch: Some(Epoch { incarnation: 1, epoch: 7 }),
+                split: Some(SplitStatus {
+                    epoch: Epoch { incarnation: 1, epoch: 7 },
+                    shares_needed: 2,
+                    holders: vec!["a".into(), "b".into()],
+                    verified: true,
+                }),
+            }),
             contact: Some(Contact { in_contact: true, last_heartbeat: None, leader: None, last_failure: None }),
             consensus: None,
             storage: None,
-            lock: None,
+            lock: Some(LockStatus {
+                state: LockState::Locked,
+                reason: "r".into(),
+                shares: Some(SharesStatus { have: 1, need: 2 }),
+                fingerprint: None,
+            }),
             snapshots: None,
             conditions: vec![Condition {
                 name: "storage-insecure".into(),
@@ -56,6 +72,7 @@ pub(crate) fn full() -> Snapshot {
         runnables: vec![runnable("root", State::Healthy, 0), runnable("root.manager", State::Dead, 4)],
         deaths: BTreeMap::from([(name("root.manager"), 9)]),
         contact_age: Some(Duration::from_millis(1500)),
+        snapshot_age: Some(Duration::from_secs(600)),
         member: Some(MemberStatus {
             phase: Phase::Ready,
             process_id: Some(7),
@@ -108,6 +125,13 @@ fn a_node_about_which_everything_is_known() {
         ("polis_contact", 1.0),
         ("polis_contact_age_seconds", 1.5),
         ("polis_membership_epoch", 7.0),
+        ("polis_snapshot_age_seconds", 600.0),
+        ("polis_locked", 1.0),
+        ("polis_unlock_shares", 1.0),
+        ("polis_unlock_shares_needed", 2.0),
+        ("polis_split_holders", 2.0),
+        ("polis_split_shares_needed", 2.0),
+        ("polis_split_verified", 1.0),
         (r#"polis_runnables{state="dead"}"#, 1.0),
         (r#"polis_runnable_up{runnable="root.manager"}"#, 0.0),
         (r#"polis_runnable_failures_in_a_row{runnable="root.manager"}"#, 4.0),

@@ -1,6 +1,7 @@
 //! What the observations mean for single nodes. Nothing here asks anybody.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use polis_condition::Severity;
 use polis_control::NodeState;
@@ -9,6 +10,10 @@ use super::finding::{Finding, Level};
 use super::judge::Judge;
 use crate::fleet::{NodeDocument, age};
 use crate::view::count;
+
+/// Age at which the newest snapshot of all members is too old: they take one every hour, and two of a member may fail for a reason that
+/// passes. A member's own condition has the same limit.
+pub(super) const SNAPSHOT_PATIENCE: Duration = Duration::from_secs(3 * 3600);
 
 impl Judge<'_> {
     pub(super) fn nodes(&self, findings: &mut Vec<Finding>) {
@@ -164,14 +169,33 @@ impl Judge<'_> {
         }
     }
 
-    /// How old the newest copy of the state is. That one is too old, or cannot be taken, is a condition of its node.
+    /// How old the newest copy of the state is. Why one is old, or cannot be taken, is a condition of its node.
     pub(super) fn snapshots(&self, findings: &mut Vec<Finding>) {
         let statuses = self.observations.nodes.iter().filter_map(|node| node.status.as_ref().ok());
-        let newest: Vec<_> = statuses.filter_map(|status| status.snapshots.as_ref()).map(|kept| kept.newest).collect();
-        let Some(last) = newest.iter().max() else { return };
-        let old = age(self.observations.at.as_second().saturating_sub(last.as_second()) as f64);
-        let text = format!("the newest of {} is {old} old", count(newest.len(), "member's snapshot"));
-        findings.push(Finding::new(Level::Ok, "snapshots", text));
+        let members: Vec<_> = statuses.filter(|status| status.consensus.is_some()).collect();
+        let newest: Vec<_> =
+            members.iter().filter_map(|status| status.snapshots.as_ref()).map(|kept| kept.newest).collect();
+        let save = || self.command("cluster snapshot save FILE");
+        findings.push(match newest.iter().max() {
+            None if members.is_empty() => return,
+            None => Finding::new(Level::Notice, "snapshots", "no member has a snapshot of the state yet")
+                .cause("each takes its first one a minute after it has come to work, and says in a condition why when it cannot")
+                .quorum("none: it is what is left when all members are lost")
+                .next(format!("look again in a minute; or take one: {}", save())),
+            Some(last) => {
+                let seconds = self.observations.at.as_second().saturating_sub(last.as_second());
+                let members = count(newest.len(), "member's snapshot");
+                let text = format!("the newest of {members} is {} old", age(seconds as f64));
+                if u64::try_from(seconds).is_ok_and(|seconds| seconds > SNAPSHOT_PATIENCE.as_secs()) {
+                    Finding::new(Level::Warning, "snapshots", text)
+                        .cause("each member takes one every hour; the conditions of the members say why they cannot")
+                        .quorum("none: it is what is left when all members are lost")
+                        .next(format!("see to the conditions of the members; until then keep one elsewhere: {}", save()))
+                } else {
+                    Finding::new(Level::Ok, "snapshots", text)
+                }
+            }
+        });
     }
 
     pub(super) fn conditions(&self, findings: &mut Vec<Finding>) {

@@ -131,6 +131,7 @@ impl HeldRestoration {
             asked: Vec::new(),
             age: source.age(),
             bytes: source.bytes(),
+            revision: source.revision(&tool),
             snapshot: source.snapshot().map(PathBuf::from),
         };
         let is_plain = header.is_none_or(|(_, protection)| *protection == Protection::Plaintext);
@@ -167,6 +168,7 @@ impl HeldRestoration {
                     return Ok(RecoverReport {
                         revision: adopted.left.revision,
                         others: adopted.left.others.iter().copied().collect(),
+                        with_keys: adopted.left.with_keys.iter().map(|(node, heard)| (*node, *heard)).collect(),
                         incarnation: adopted.left.epoch.incarnation,
                         kept: None,
                     });

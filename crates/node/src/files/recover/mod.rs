@@ -40,7 +40,7 @@ use prost::Message as _;
 
 use self::blank::{HeldRestoration, Place};
 use self::data::OpenData;
-use self::others::{Others, ask};
+use self::others::{Asker, Others, ask};
 use self::source::Source;
 use crate::keeping::Keeping;
 
@@ -171,17 +171,10 @@ impl HeldRecovery {
         })?;
         let asked = match asked {
             Others::Silent(asked) => asked,
-            Others::Quorum { leader } => {
+            Others::Alive(alive) => {
                 return Err(RecoverError::Refused(NodeFilesError {
-                    what: format!(
-                        "nothing was recovered: the cluster {} lives. {leader} leads it and has the quorum",
-                        survivor.cluster_id
-                    ),
-                    hint: Some(
-                        "start this node: it goes on as what it is in its cluster. If its data are damaged, the others replace its \
-                         member by themselves"
-                            .into(),
-                    ),
+                    what: format!("nothing was recovered: {}", alive.of(&survivor.cluster_id)),
+                    hint: Some(alive.hint().into()),
                     source: None,
                 }));
             }
@@ -209,6 +202,7 @@ impl HeldRecovery {
             asked,
             age: source.age(),
             bytes: source.bytes(),
+            revision: source.revision(&tool),
             snapshot: source.snapshot().map(PathBuf::from),
         };
         Ok(Self { data, root, keeping, survivor, source, etcd, tool, found })
@@ -279,7 +273,8 @@ impl Survivor {
                 addresses.push(address);
             }
         }
-        runtime()?.block_on(ask(&addresses, &self.key, &self.certificate, &self.authority))
+        let asker = Asker { key: &self.key, certificate: &self.certificate, authority: &self.authority };
+        runtime()?.block_on(ask(&addresses, &asker))
     }
 }
 

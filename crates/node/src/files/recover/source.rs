@@ -10,11 +10,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use polis_consensus::{RECOVERY_DIRECTORIES, set_aside_directories};
 use polis_recovery::RecoveryKey;
 use polis_recovery::snapshot::{Protection, ReadSnapshotError, SnapshotContent, SnapshotHeader, SnapshotReader};
-use polis_snapshots::{Checker, check_file};
+use polis_snapshots::{Checker, RestoreTool, check_file};
 use polis_storage::{Disk, DiskPath, FILE_MODE, Layout};
 use polis_supervisor::{BoxError, with_causes};
 
-use super::since;
+use super::supervised::supervised;
+use super::{runtime, since};
 
 /// Directory in etcd's data directory in which it keeps everything.
 pub(super) const MEMBER: &str = "member";
@@ -136,6 +137,25 @@ impl Source {
         match self {
             Self::Data { bytes, .. } | Self::Snapshot { bytes, .. } => *bytes,
         }
+    }
+
+    /// Revision of the state: of a snapshot the one that it has, of a member's data the least that they have. `None` when it cannot be
+    /// read, which whoever uses the source finds out the reason of. Changes nothing. Blocks.
+    pub(super) fn revision(&self, tool: &RestoreTool) -> Option<i64> {
+        let database = match self {
+            Self::Snapshot { header: Some(header), .. } => return i64::try_from(header.0.revision).ok(),
+            Self::Snapshot { form: Form::Etcd, file, .. } => file.clone(),
+            Self::Snapshot { form: Form::OfPolis(_), .. } => return None,
+            Self::Data { directory, .. } => directory.join(MEMBER).join("snap").join("db"),
+        };
+        let (tool, runtime) = (tool.clone(), runtime().ok()?);
+        let revision = supervised(&runtime, &|_| (), move |context, _| {
+            let (tool, database) = (tool.clone(), database.clone());
+            async move { Ok(tool.revision(&context, &database).await?) }
+        });
+        revision
+            .inspect_err(|error| tracing::warn!("the revision of the data cannot be read: {}", with_causes(&**error)))
+            .ok()
     }
 
     pub(super) fn snapshot(&self) -> Option<&Path> {

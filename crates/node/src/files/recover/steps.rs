@@ -125,6 +125,7 @@ impl Job {
         Ok(RecoverReport {
             revision: left.revision,
             others: left.others.into_iter().collect(),
+            with_keys: left.with_keys.into_iter().collect(),
             incarnation: left.epoch.incarnation,
             kept,
         })

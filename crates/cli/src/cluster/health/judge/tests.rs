@@ -48,22 +48,51 @@ fn well() -> Observations {
                 ..StatusDocument::default()
             }),
         },
-        nodes: digits.map(|digit| NodeObservation { node_id: id(digit), status: Ok(node_status(&id(digit))) }).into(),
+        nodes: digits.map(|digit| NodeObservation { node_id: id(digit), status: Ok(member_status(digit)) }).into(),
     }
 }
 
+/// What a consensus member says of itself.
+fn member_status(digit: char) -> Status {
+    let consensus = polis_control::ConsensusStatus { member_id: None, leader: None, members: Vec::new() };
+    Status { consensus: Some(consensus), snapshots: Some(snapshot(9_000)), ..node_status(&id(digit)) }
+}
+
 #[test]
-fn the_age_of_the_newest_snapshot_is_told() {
-    let mut observations = well();
-    assert!(judge(&observations, "").iter().all(|finding| finding.check != "snapshots"));
-    for (node, seconds) in observations.nodes.iter_mut().zip([2_800, 6_400]) {
-        let Ok(status) = &mut node.status else { unreachable!("all is well") };
-        let newest = jiff::Timestamp::from_second(seconds).unwrap();
-        status.snapshots = Some(polis_control::SnapshotsStatus { newest, revision: 7, kept: 1, tried: true });
+fn the_age_of_the_newest_snapshot_is_judged() {
+    // Seconds at which each of the members has taken its newest one, of 10,000 or a day more.
+    const DAY: i64 = 86_400;
+    let cases: [(&[i64], i64, Level, &str); 5] = [
+        (&[2_800, 6_400], 10_000, Level::Ok, "2 member's snapshots is 60m"),
+        (&[], 10_000, Level::Notice, "no member has a snapshot"),
+        (&[6_400], 6_400 + 3 * 3600, Level::Ok, "1 member's snapshot is 3h"),
+        (&[6_400, 6_300], 6_401 + 3 * 3600, Level::Warning, "2 member's snapshots is 3h"),
+        // The clocks differ.
+        (&[DAY], 10_000, Level::Ok, "1 member's snapshot is"),
+    ];
+    for (taken, now, level, text) in cases {
+        let mut observations = well();
+        observations.at = jiff::Timestamp::from_second(now).unwrap();
+        for (place, node) in observations.nodes.iter_mut().enumerate() {
+            let Ok(status) = &mut node.status else { unreachable!("all is well") };
+            status.snapshots = taken.get(place).map(|seconds| snapshot(*seconds));
+        }
+        let findings = judge(&observations, "");
+        let finding = findings.iter().find(|finding| finding.check == "snapshots").unwrap();
+        assert!(finding.level == level && finding.what.contains(text), "{taken:?} at {now}: {finding:?}");
     }
-    let findings = judge(&observations, "");
-    let finding = findings.iter().find(|finding| finding.check == "snapshots").unwrap();
-    assert!(finding.what.contains("2 member") && finding.what.contains("60m"), "{finding:?}");
+    // Nobody is there who could have one.
+    let mut observations = well();
+    for node in &mut observations.nodes {
+        let Ok(status) = &mut node.status else { unreachable!("all is well") };
+        (status.consensus, status.snapshots) = (None, None);
+    }
+    assert!(judge(&observations, "").iter().all(|finding| finding.check != "snapshots"));
+}
+
+fn snapshot(seconds: i64) -> polis_control::SnapshotsStatus {
+    let newest = jiff::Timestamp::from_second(seconds).unwrap();
+    polis_control::SnapshotsStatus { newest, revision: 7, kept: 1, tried: true }
 }
 
 /// Level, check and node of all that is not in order.
@@ -93,7 +122,9 @@ fn check(change: impl FnOnce(&mut StatusDocument, &mut Vec<NodeDocument>), expec
 fn nothing_is_found_where_all_is_well() {
     assert_eq!(found(&well()), []);
     let checks: Vec<&str> = judge(&well(), "").iter().map(|finding| finding.check).collect();
-    assert_eq!(checks, ["endpoint", "endpoint", "endpoint", "leader", "quorum", "heartbeat", "versions", "condition"]);
+    let expected =
+        ["endpoint", "endpoint", "endpoint", "leader", "quorum", "heartbeat", "versions", "snapshots", "condition"];
+    assert_eq!(checks, expected);
 }
 
 #[test]
