@@ -182,6 +182,8 @@ impl Cluster {
         let _ = self.polis_with("parameters bootstrap", &arguments).succeeds();
         self.nodes[0] = Some(self.hosts[0].start(&parameters));
         let _ = self.node(0).wait_state(NodeState::Running);
+        // Then it can be asked over the network, too.
+        let _ = self.node(0).wait_contact();
     }
 
     /// Makes parameters with which a node registers, and gives their path.

@@ -5,7 +5,6 @@
 mod addresses;
 mod damaged;
 mod deletion;
-mod grow_and_shrink;
 mod in_flight;
 mod leader;
 mod let_go;
